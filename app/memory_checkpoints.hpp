@@ -45,9 +45,9 @@ class CopiesFolder {
   int descriptor_ = -1;
 };
 
-/// Deletes the folders of this user's jobs on which no process holds a lock. A folder whose name ends with ".away"
-/// belongs to ranks, so no process holds a lock on the folder between two starts of its job. Such a folder is deleted
-/// only an hour after the last start or copy.
+/// Deletes this user's folders of copies (CopiesFolder) that no job uses any more: folders on which no process holds a
+/// lock. A folder whose name ends with ".away" is locked only by ranks, and is unlocked between two starts of its job.
+/// Such a folder is deleted only if, in addition, the last start or copy was at least an hour ago.
 void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 
 /// Keeps the state of a run in memory for the next start of a job (comm::RestartPolicy). The newest checkpoint is

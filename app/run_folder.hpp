@@ -60,7 +60,7 @@ class RunFolder final : public RunObserver {
   /// Returns the present path of the folder. If somebody has moved the folder during the run, prints a line; the files
   /// stay in the moved folder. If somebody has deleted the folder, makes it again, and prints what is lost.
   [[nodiscard]] std::string folder();
-  /// Returns folder(). Also returns a path for writing checkpoints, which stays valid if the folder is moved.
+  /// Returns folder(), and a path for writing checkpoints. This path stays valid if the folder is moved.
   [[nodiscard]] RunOptions::Place place();
   /// Makes on_report() print one warning if steps take longer than `seconds`. A step has `samples` samples.
   void warn_of_steps(double seconds, std::int64_t samples);

@@ -40,7 +40,7 @@ struct TrainingProgram::Impl {
         start(site, copies),
         timeline(site) {}
 
-  /// Waits until the whole output is read, unless this object is destroyed because of an error.
+  /// Waits until the printed text is written, unless this object is destroyed because of an error.
   ~Impl() {
     if (std::uncaught_exceptions() == uncaught) {
       wait_for_reader();

@@ -67,9 +67,9 @@ class TrainingProgram {
   /// Then the initial values of the model do not matter. The answer is the same on every rank.
   [[nodiscard]] bool takes_parameters() const;
 
-  /// Shows the plan, evaluates or trains, as the options say, and returns the exit code. Call run() once. The inputs
-  /// are kept as long as the trainer. `observer`, if not nullptr, gets the events of the run on every rank, each event
-  /// after the console.
+  /// Shows the plan, evaluates or trains, as the options say, and returns the exit code. Call run() once. This object
+  /// keeps the inputs as long as the trainer. `observer`, if not nullptr, gets the events of the run on every rank. On
+  /// rank 0, the console gets each event before `observer`.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< throws StateError before the call of run()

@@ -17,8 +17,8 @@ struct ClockReading {
 
 /// Compares this rank's clock, which `now` reads, with rank 0's clock. Collective and blocking; no other operation may
 /// be under way. Each rank sends `questions` requests for the time to rank 0, and assumes that rank 0 reads its clock
-/// halfway through the round trip. The shortest round trip counts, and half of its duration bounds the error (Cristian
-/// 1989, "Probabilistic clock synchronization").
+/// halfway through the round trip. The result is from the request with the shortest round trip. Half of this round
+/// trip's duration bounds the error (Cristian 1989, "Probabilistic clock synchronization").
 /// `communicator` must take host tensors. Throws UsageError unless questions >= 1.
 [[nodiscard]] ClockReading read_clock(Communicator& communicator, const std::function<std::int64_t()>& now,
                                       int questions = 32);

@@ -21,15 +21,16 @@ struct CommunicatorCounts {
 /// on an inline stream, which runs work in the calling thread, the operation blocks. All ranks must call the same
 /// operations in the same order with the same sizes and types; the communicator does not check this.
 ///
-/// Operations that reduce compute sums. Additions that lockstep itself makes are in rank order; libraries such as NCCL
-/// choose their own order. Callers that need a mean must scale the sum themselves. Sums of u8 throw DTypeError; bf16
-/// and f16 sums are rounded at every addition. Operations that only move data take any type. Tensors must be contiguous
-/// (otherwise ShapeError) and on a device that the backend takes (otherwise DeviceError). They must stay alive until
-/// the operation is complete on its stream. Tensors may have more than 2^31 elements.
+/// Operations that reduce compute sums. lockstep itself adds in rank order; libraries such as NCCL choose their own
+/// order. Callers that need a mean must scale the sum themselves. Sums of u8 throw DTypeError; bf16 and f16 sums are
+/// rounded at every addition. Operations that only move data take any type.
 ///
-/// One thread at a time may use a communicator. A failed operation throws MpiError or PeerError: on an inline stream
-/// the call itself throws, on a stream with a worker the next use of the stream throws. On a CUDA stream, the call or
-/// check() throws NcclError. All operations must be complete before the communicator is destroyed.
+/// Tensors must be contiguous (otherwise ShapeError) and on a device that the backend takes (otherwise DeviceError).
+/// Tensors must stay alive until the operation is complete on its stream. Tensors may have more than 2^31 elements.
+///
+/// Only one thread at a time may use a communicator. All operations must be complete before the communicator is
+/// destroyed. If an operation on an inline stream fails, the call itself throws MpiError or PeerError. On a host stream
+/// with a worker, the next use of the stream throws this error. On a CUDA stream, the call or check() throws NcclError.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -46,8 +47,7 @@ class Communicator {
   /// inline throw StateError.
   [[nodiscard]] virtual bool can_overlap() const = 0;
   /// Returns true if one thread may use this communicator while another thread uses another communicator of the
-  /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE: at level SERIALIZED only one
-  /// thread at a time makes MPI calls, and two threads would mix the order of their calls.
+  /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE.
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
   /// Returns true if a Graph (runtime/stream/graph.hpp) may capture operations of this communicator and launch them.
@@ -82,10 +82,11 @@ class Communicator {
   /// Returns a source of memory on the communicator's device, for tensors that ranks exchange often, such as gradients.
   /// With NCCL, its memory comes from ncclMemAlloc() and is registered with the communicator (ncclCommRegister), so
   /// that switches and network cards reach it without a copy. If the registration fails, the memory is used
-  /// unregistered. allocate() and deallocate() block the device and wait for the stream, so use them for memory that
-  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has no memory left. Returns nullptr if such
-  /// memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The
-  /// communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
+  /// unregistered. MemoryResource::allocate() and deallocate() wait for the device and are slow: allocate before the
+  /// first step, and deallocate after the last step. allocate() throws OutOfMemory if NCCL has no memory left.
+  ///
+  /// Returns nullptr if such memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19.
+  /// Not collective. The communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// Returns the inner communicator of a wrapper that only records or forwards calls; other objects return themselves.

@@ -77,8 +77,8 @@ void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
   Entry& entry = entries_[place_of(before + 1)];
-  // The three stores below overwrite the oldest entry. With memory order `release`, a reader that sees one of the new
-  // values also sees that count_ is at least `before`. So at() detects that the old entry is no longer valid.
+  // The three stores below overwrite the oldest entry. Because of memory order `release`, a reader that sees one of the
+  // new values also sees count_ >= `before`. From count_, at() then finds that the old entry is no longer valid.
   entry.what.store(what, std::memory_order_release);
   entry.hash.store(mixed(hash + mixed(what + 1)), std::memory_order_release);
   entry.at_ns.store(operation.at_ns, std::memory_order_release);

@@ -26,8 +26,8 @@ struct IssuedOperation {
 };
 
 /// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last kKept
-/// operations. One thread at a time may call add(). Any thread may read at the same time, also a thread of another
-/// process that shares the memory, so other ranks can read the log of a rank that hangs. An object whose bytes are all
+/// operations. Only one thread at a time may call add(). Any thread may read at the same time, also a thread of another
+/// process that shares the memory. So other ranks can read the log of a rank that hangs. An object whose bytes are all
 /// 0 is an empty log.
 class FlightRecorder {
  public:

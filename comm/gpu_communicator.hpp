@@ -31,16 +31,23 @@ struct NcclOptions {
 /// operation has run once. Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its
 /// operations lives.
 ///
-/// Errors of the set-up are thrown on all ranks (CollectiveError). Before NCCL starts: UsageError if two ranks have the
-/// same GPU (the text names both), if ranks share a GPU but are not all on one host, if ranks have different versions
-/// of NCCL, or if their NCCL has another major version or an older minor version than the NCCL of lockstep's build;
-/// DeviceError if a rank has no GPU. While NCCL starts: NcclError if set-up fails or does not end in time on some rank;
-/// the text has that rank, the seconds and NCCL's message. In a build without NCCL: UsageError.
+/// Errors of the set-up are thrown on all ranks (as CollectiveError). Before NCCL starts:
+///   - UsageError if two ranks have the same GPU (the text names both), or if ranks share a GPU but are not all on one
+///     host
+///   - UsageError if ranks have different versions of NCCL, or if their NCCL has another major version or an older
+///     minor version than the NCCL of lockstep's build
+///   - DeviceError if a rank has no GPU
+/// While NCCL starts:
+///   - NcclError if set-up fails on some rank, or does not end in time. The text has that rank, the seconds and NCCL's
+///     message
+/// In a build without NCCL, the function throws UsageError.
 ///
-/// A failure after the set-up belongs to one rank. The operation or check() throws NcclError and aborts the
-/// communicator, so that nothing on this GPU waits any more; every later call throws. The destructor ends NCCL together
-/// with the other ranks. If an exception unwinds the stack, or if ending NCCL takes more than timeout_s, the destructor
-/// aborts instead. The destructor waits at most 2 s for an abort; then the abort continues on its own thread.
+/// A failure after the set-up is thrown only on the rank on which it occurs. The operation or check() throws NcclError
+/// and aborts the communicator, so that nothing on this GPU waits for other ranks any more. Every later call throws.
+///
+/// The destructor ends NCCL together with the other ranks. If an exception unwinds the stack, or if ending NCCL takes
+/// more than timeout_s, the destructor aborts the communicator instead. The destructor waits at most 2 s for an abort;
+/// then the abort continues on its own thread.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
@@ -52,16 +59,21 @@ struct NcclOptions {
 /// unusable: work that waits on the GPU continues to wait until the host program aborts `comm`. split() throws
 /// UnsupportedError.
 ///
-/// Collective and blocking. When the call returns, one small all-reduce has run. Errors are thrown on all ranks, as
-/// CollectiveError<E>. E is UsageError if `comm` is nullptr, its rank or size differs from that of `control`, or the
-/// timeout is not positive; DeviceError if `device` is no GPU or `comm` is on another GPU; UnsupportedError if the
-/// process has loaded no NCCL, the NCCL lacks a function, or the build has no NCCL header; NcclError if NCCL fails.
+/// Collective and blocking. When the call returns, one small all-reduce has run. Errors are thrown on all ranks (as
+/// CollectiveError):
+///   - UsageError if `comm` is nullptr, if its rank or size differs from that of `control`, or if timeout_s is not
+///     positive
+///   - DeviceError if `device` is no GPU, or if `comm` is on another GPU
+///   - UnsupportedError if the process has loaded no NCCL, if the NCCL lacks a function, or if lockstep was built
+///     without NCCL's header
+///   - NcclError if NCCL fails
 [[nodiscard]] std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& control, Device device,
                                                                     double timeout_s = 120);
 
 /// Estimates the time of NCCL operations with the model by which NCCL chooses algorithms: NCCL plans the operation and
-/// does not execute it (ncclGroupSimulateEnd). NCCL supports estimates only on communicators whose calls block. So an
-/// estimator has its own communicator, without timeouts. All ranks must use and destroy the estimator together.
+/// does not execute it (ncclGroupSimulateEnd). NCCL supports estimates only on communicators whose calls block. So each
+/// estimator makes such a communicator of its own; its calls have no timeout. All ranks must use and destroy the
+/// estimator together.
 class NcclEstimator {
  public:
   virtual ~NcclEstimator() = default;
@@ -88,9 +100,10 @@ class NcclEstimator {
 /// Reads LOCKSTEP_ALLOW_SHARED_GPU: "1" gives true; unset, "" and "0" give false. Throws UsageError for anything else.
 [[nodiscard]] bool shared_gpu_allowed();
 
-/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. This is slow: use
-/// it only in tests. NCCL refuses such ranks unless each rank seems to be on its own host; the ranks then talk through
-/// sockets. A program sets the variables with set_shared_gpu_environment() (comm/launch/rank_device.hpp).
+/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. NCCL refuses two ranks
+/// of one host on the same GPU, so the variables make each rank seem to be on its own host. The ranks then communicate
+/// through sockets. This is slow: use it only in tests. A program sets the variables with set_shared_gpu_environment()
+/// (comm/launch/rank_device.hpp).
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
 
 /// Data of one rank that make_nccl_communicator() gathers and compares before NCCL starts.
@@ -102,8 +115,8 @@ struct NcclRank {
   bool allow_shared_gpu = false;  ///< value of NcclOptions::allow_shared_gpu
   std::string failure{};          ///< reason why this rank has no GPU or no NCCL; empty otherwise
 };
-/// Throws the errors that make_nccl_communicator() lists under "Before NCCL starts", the same error on every rank.
-/// `built` is the version of NCCL with which lockstep was built.
+/// Throws the errors that make_nccl_communicator() throws before NCCL starts. All ranks must pass the same `ranks` and
+/// then throw the same error. `built` is the version of NCCL with which lockstep was built.
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built);
 
 }  // namespace lockstep::comm

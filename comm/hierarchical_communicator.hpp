@@ -9,7 +9,8 @@
 namespace lockstep::comm {
 
 /// A communicator of ranks on several nodes. Its all_reduce() adds within each node first. Then every byte is sent
-/// between nodes once for each node instead of once for each rank. P is the number of ranks of the smallest node.
+/// between nodes once for each node instead of once for each rank. The place of a rank is its index among the ranks of
+/// its node. P is the number of ranks of the smallest node.
 ///
 ///   nodes of equal size, large data   reduce_scatter() within the node; the ranks at place p of their nodes all-reduce
 ///                                     part p between nodes; all_gather() within the node

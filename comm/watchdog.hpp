@@ -41,9 +41,9 @@ class Watchdog {
     double still_s = 0;   ///< seconds without progress
     bool stalls = false;  ///< true if still_s is at least report_after()
   };
-  /// Makes a watchdog that does not end the job, but calls `expired` once from its own thread. If `look` is set, that
-  /// thread calls it at each check. If `progress` is set, begin() and where() write to it; it must be zero at first and
-  /// outlive this object.
+  /// Makes a watchdog that does not end the job, but calls `expired` once from its own thread. If `look` is set, this
+  /// thread calls `look` at each check. If `progress` is not nullptr, begin() and where() write to *progress, which
+  /// must be all zero at first and outlive this object.
   Watchdog(double seconds, std::function<void(const std::string& text)> expired,
            std::function<void(const Look& found)> look = {}, detail::Progress* progress = nullptr);
   ~Watchdog();  ///< ends the checks; waits if `expired` is running
@@ -54,8 +54,7 @@ class Watchdog {
   /// of `doing`, and takes no lock. Only one thread at a time may call begin().
   void begin(const char* doing, std::int64_t number) noexcept;
   void begin(const char* doing) noexcept;
-  /// Records an activity as begin() does, but lets it take any time, such as waiting for a person: the time does not
-  /// count as hanging.
+  /// Records an activity that may take any time, such as waiting for a person. Its time does not count as hanging.
   void pause(const char* doing) noexcept;
   /// Tells the watchdog how far the activity of the last begin() has come: "1 of 3 buckets enqueued". Only one thread
   /// at a time may call where().

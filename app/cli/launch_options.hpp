@@ -27,7 +27,8 @@ struct LaunchOptions {
 /// Says whether a program can continue from a checkpoint. Such a program has --max-restarts and --min-ranks.
 enum class Restarts : unsigned char { no, yes };
 
-/// Adds the group Launch, whose options set `options`, to `schema`. With Restarts::yes adds --max-restarts, too.
+/// Adds the group Launch, whose options set `options`, to `schema`. With Restarts::yes, also adds --max-restarts and
+/// --min-ranks.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
 /// Converts `options` to a RanksRequest. Does not set RestartPolicy::progress. UsageError names the option and what was

@@ -172,8 +172,7 @@ void TrainerMaker::choose_calls(const Model& model) {
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
   if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // `hold` is true on every rank
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
-    // If a library cannot run a stored choice here, this is no error. It is reported as a difference to the earlier
-    // run.
+    // A stored choice that a library cannot run here is no error, but is reported as a difference to the earlier run.
     made_.resolved.trainer.step.plan.choices_required = false;
   }
   // With virtual ranks, runs on different numbers of ranks must give the same bits. New timings could change the bits,

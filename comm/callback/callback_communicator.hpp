@@ -23,10 +23,12 @@ struct HostCollectives {
   std::function<void()> barrier;
 };
 
-/// Makes a communicator that calls the functions in `collectives`, in the thread that calls the communicator. The
-/// communicator takes only tensors on the CPU and inline streams (which run work in the calling thread); other streams
-/// are a StateError. reduce_scatter and all_to_all allocate memory and use all_reduce and all_gather; send, recv and
-/// split throw UnsupportedError. Throws UsageError if a function is missing or if `rank` is not in 0 .. size - 1.
+/// Makes a communicator that calls the functions in `collectives`, in the thread that calls the communicator. Throws
+/// UsageError if a function is missing or if collectives.rank is not in 0 .. size - 1.
+///
+/// The communicator takes only tensors on the CPU and inline streams (which run work in the calling thread). An
+/// operation on any other stream throws StateError. reduce_scatter() and all_to_all() allocate memory and call
+/// all_reduce and all_gather. send(), recv() and split() throw UnsupportedError.
 [[nodiscard]] std::unique_ptr<Communicator> make_callback_communicator(HostCollectives collectives);
 
 }  // namespace lockstep::comm

@@ -11,7 +11,7 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr std::size_t kLeastPoints = 2;  // least number of points in a regime, a range of sizes with one line
+constexpr std::size_t kLeastPoints = 2;  // least number of points in a regime (a range of sizes that one line fits)
 constexpr double kHuberBend = 1.5;       // multiple of the noise at which Huber's loss becomes linear
 
 struct Line {

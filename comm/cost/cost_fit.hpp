@@ -23,22 +23,20 @@ struct CostFitOptions {
 
 /// Fits a CostModel to the median times of `points`.
 ///
-/// A regime is a run of at least 2 neighbouring sizes with one line alpha + beta * b. The line minimises the squared
-/// relative error, because the times span seven decades and the largest size would dominate absolute errors. Huber's
-/// rule reweights the errors, so that one outlier does not bend the line (Huber 1964). Dynamic programming over all
-/// cuts chooses which sizes form regimes (Bellman, "On the approximation of curves by line segments using dynamic
-/// programming", CACM 1961). A penalty limits the number of regimes: ln(n) for each of a regime's three parameters
-/// (alpha, beta, cut), Schwarz's criterion for known noise (Schwarz 1978). The loss of a single size is capped, so that
-/// one outlier alone never justifies two more regimes. Such a model lies between PLogP, which has parameters for every
-/// size (Kielmann, Bal, Verstoep 2000), and LogGP, which has two (Alexandrov et al. 1995). The largest size alone may
-/// be a regime, with a line through the origin, because no larger size shows whether a regime begins there.
+/// A regime is a range of at least 2 neighbouring sizes that one line fits: alpha + beta * b seconds for b bytes. The
+/// line minimises the squared relative errors. Absolute errors would depend almost only on the largest sizes, because
+/// measured times may span seven decades. Huber weights limit the influence of outliers (Huber 1964).
 ///
-/// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime. A
-/// library's time jumps somewhere between these two sizes, but the size at which it jumps is unknown. A straight piece
-/// errs less than a jump at the wrong size. The predicted time may fall with the size only in a joining piece, where
-/// the library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0.
-/// If a line's value at the regime's first size is below half of the regime's smallest measured time, the line is
-/// fitted again, with alpha >= 0.
+/// Dynamic programming chooses the cuts between regimes (Bellman, "On the approximation of curves by line segments
+/// using dynamic programming", CACM 1961). Each regime costs a penalty of 3 ln(n) for n points: ln(n) for each of its
+/// parameters alpha, beta and cut (Schwarz's criterion for known noise, Schwarz 1978). The loss of a single size is
+/// capped, so that one outlier never justifies two more regimes. The largest size alone may form a regime, with a line
+/// through the origin, because no larger size shows whether a regime begins there.
+///
+/// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime.
+/// The predicted time may fall with the size only in a joining piece, where a library begins to use a faster algorithm.
+/// Lines of regimes have beta >= 0; the first line also has alpha >= 0. If a line's value at the regime's first size is
+/// below half of the regime's smallest measured time, the line is fitted again, with alpha >= 0.
 ///
 /// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. The model is constant
 /// for one point, and for times that are equal or fall with the size. Without points, the model has no pieces.

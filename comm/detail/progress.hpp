@@ -13,9 +13,10 @@
 
 namespace lockstep::comm::detail {
 
-/// Description of a rank's current activity. The rank's watchdog and other processes that share this memory read it. An
-/// object whose bytes are all zero is valid and means that no activity has begun. One thread at a time writes, without
-/// a lock, and only the watchdog's thread writes `device`. A reader may see a half-written text.
+/// Description of a rank's current activity. The rank's watchdog reads the description, and so do other processes that
+/// share this memory. An object whose bytes are all zero is valid and means that no activity has begun. Only one thread
+/// at a time may write, without a lock. Only the watchdog's thread may write `device`. A reader may see a half-written
+/// text.
 struct Progress {
   static constexpr std::int64_t kNoNumber = -1;
   template <std::size_t N>

@@ -154,8 +154,8 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
-  /// Makes a gloo buffer of the `bytes` bytes at `data`, and registers it: if a rank is lost, all waits for the buffer
-  /// end. Otherwise, gloo would wait for ever if a connection breaks in the middle of a message.
+  /// Makes a gloo buffer of the `bytes` bytes at `data`, and registers the buffer. If a rank is lost, all waits for
+  /// registered buffers end. Without this, gloo would wait for ever if a connection breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);

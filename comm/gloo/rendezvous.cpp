@@ -104,7 +104,7 @@ void Rendezvous::abort(int code) noexcept {
   try {
     meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
-    // If rank 0 has ended, nothing ends this wait before kTold. The other ranks have then noticed the end of rank 0.
+    // If rank 0 has ended, this wait lasts for kTold. This does no harm, because all ranks notice the end of rank 0.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
   } catch (...) {  // ignores an error: the process ends, and the other ranks notice its end
   }

@@ -38,7 +38,8 @@ struct RendezvousOptions {
   bool one_host = false;  ///< true if all ranks are on rank 0's host; then rank 0 listens only at the address of `host`
   double timeout_s = 60;  ///< seconds after this rank's start by which all ranks must have connected
   /// Called once if ranks are missing after word_after_s, with "waiting for ranks 1, 3 of 4 at a:1, 55 s more". Rank 0
-  /// calls on_wait on a thread of the rendezvous. Ranks that report a silent rank 0 call on_wait in the constructor.
+  /// calls on_wait on a thread of the rendezvous. If rank 0 is silent, rank 1 and the first rank of each host call
+  /// on_wait in the constructor.
   std::function<void(const std::string& text)> on_wait{};
   double word_after_s = 5;
   /// Called on a thread of the rendezvous after rank `rank` has called abort(code). Without on_abort, rank `rank`
@@ -88,8 +89,8 @@ class Rendezvous {
   /// Waits until all ranks have called finish(). No other function may be called afterwards. Collective. Throws
   /// PeerError if a rank is lost.
   void finish();
-  /// Tells all ranks that this rank ends the job with `code`. Waits until rank 0 has received the message (usually no
-  /// time; up to 10 s if rank 0's process is stopped), and then up to 2 s until the other ranks are told. Afterwards
+  /// Tells all ranks that this rank ends the job with `code`. Waits until rank 0 has received the message, which may
+  /// take up to 10 s if rank 0's process is stopped. Then waits up to 2 s until the other ranks are told. Afterwards
   /// the caller must end its process.
   void abort(int code) noexcept;
 

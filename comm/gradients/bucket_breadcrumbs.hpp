@@ -16,16 +16,17 @@ namespace lockstep::comm {
 /// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works or
 /// hangs. The host's calls do not show this progress: the host is up to two steps ahead, and enqueues a captured step
 /// with one call. So the communication stream itself copies a number into page-locked memory before and after the sum
-/// of each bucket, also in a captured step. A copy costs little: it has 4 bytes, and its stream computes nothing.
+/// of each bucket, also in a captured step. Each copy has only 4 bytes.
 ///
-/// Each step that is under way has a place: one number in that memory. The copies of a captured graph always go to the
-/// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.
+/// Each step that is under way has its own place: the page-locked memory holds one number for each place. The copies of
+/// a captured graph always go to the same place. The host gives a place to a new step with begin(), after the device
+/// has finished the previous step of that place.
 class BucketBreadcrumbs {
  public:
   /// Buckets must be in the order in which their sums start. `compute` is the context of a GPU; this object uses it
-  /// only for memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this
-  /// object. This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if
-  /// `places` is below 1.
+  /// only for memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. `compute` and `comm`
+  /// must outlive this object. This object must outlive graphs that captured its copies. The constructor allocates
+  /// memory and waits for the GPU. Throws UsageError if `places` is below 1.
   BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
                     const std::vector<Bucket>& buckets, int places);
   BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;
@@ -58,7 +59,7 @@ class BucketBreadcrumbs {
   Buffer numbers_;  ///< source of the copies: the i32 numbers 0 to 2 * buckets, on the device
   Buffer words_;    ///< destinations of the copies: one i32 in host memory for each place, in its own cache line
   int place_ = 0;
-  mutable std::mutex mutex_;         ///< guards steps_; a thread never waits for another while it holds this mutex
+  mutable std::mutex mutex_;         ///< guards steps_; never held while a thread waits for the device
   std::vector<std::int64_t> steps_;  ///< number of the step that uses each element of words_; 0: no step
   SyncGuard idle_;                   ///< destroyed first, because it waits for the device, which writes words_
 };

@@ -23,9 +23,10 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
   }
 }
 
-/// Returns begin + seconds. If backward ends between begin and end, the result is backward_s plus the part of `seconds`
-/// after backward_s. begin_of() returns end - seconds in the same way. Do not simplify these expressions: the last bit
-/// decides between plans that end equally early, so another rounding would give existing runs other buckets.
+/// Returns begin + seconds. If the backward pass ends in this interval, computes the same sum in another way: as
+/// backward_s plus the seconds after backward_s. begin_of() computes end - seconds likewise. Do not simplify these
+/// expressions: their rounding decides between plans that end equally early, so another rounding would give existing
+/// runs other buckets.
 double end_of(double begin, double seconds, double backward_s) {
   return begin < backward_s && begin + seconds > backward_s ? backward_s + seconds - (backward_s - begin)
                                                             : begin + seconds;

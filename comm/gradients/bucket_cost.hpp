@@ -19,18 +19,19 @@ namespace lockstep::comm {
 [[nodiscard]] double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s,
                                  const CostModel& all_reduce, std::int64_t element_bytes);
 
-/// Returns a bucket plan whose finish_time() is nearly the earliest. The exposed communication (the part after
-/// backward) may be a thousandth longer than in the earliest plan; of such plans, returns one with the fewest buckets.
-/// Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays, favours few
-/// large buckets; the exposed communication favours several buckets with a small last one.
+/// Returns a bucket plan whose finish_time() is nearly the earliest. The same arguments give the same plan on every
+/// rank. The exposed communication is the time from the end of backward to finish_time(). In the returned plan it may
+/// be a thousandth longer than in the plan with the earliest finish_time(). Among such plans, the function returns one
+/// with the fewest buckets.
 ///
-/// MG-WFBP solves the same problem (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous
-/// SGD algorithms", INFOCOM 2019): it merges gradients by a rule for one alpha and one beta. This function searches all
-/// plans by dynamic programming, for any cost model. Let f(j) be the earliest time at which gradients 0 .. j - 1 are
-/// reduced. Then f(j) is the minimum over i < j of the end of a bucket of gradients i .. j - 1 that starts at
-/// max(ready(j - 1), f(i)), because an earlier end of the first buckets never delays the later buckets. The same
-/// recursion backwards, over the latest times at which a bucket may begin, finds the fewest buckets. The run time grows
-/// with (number of gradients)^2 * (number of buckets in the plan).
+/// The search is dynamic programming over all plans, for any cost model. Let f(j) be the earliest time at which
+/// gradients 0 .. j - 1 are reduced. f(j) is the minimum over i < j of this time: the end of a bucket of gradients
+/// i .. j - 1 that starts at max(ready(j - 1), f(i)). A similar recursion backwards, over the latest times at which a
+/// bucket may begin, finds the fewest buckets. The run time grows with (number of gradients)^2 * (number of buckets in
+/// the plan).
+///
+/// MG-WFBP solves the same problem by a rule that merges gradients, for one alpha and one beta (Shi, Chu, Li, "MG-WFBP:
+/// Efficient data communication for distributed synchronous SGD algorithms", INFOCOM 2019).
 ///
 /// Throws ShapeError unless `ready_s` has one value for each gradient, ascending from at least 0. Throws DataError for
 /// a model that check() refuses.

@@ -50,13 +50,16 @@ struct BucketOptions {
   std::vector<int> ends{};
 };
 
-/// Cuts the gradients, in ready order, into buckets. Pure: the same arguments give the same plan on every rank. A
-/// gradient is never split: a bucket closes before the gradient that would exceed the largest size, and a gradient
-/// above this size is a bucket alone. The default plan first fills the last bucket from the end, because only the last
-/// bucket is always exposed. Then it fills the other buckets from the front: few large buckets, then a small one.
-/// (PyTorch DDP, after its rebuild, puts the small bucket first.) With a cost model, a search replaces these rules.
-/// Throws ShapeError unless the ranges are contiguous in the arena and ascending, and UsageError for wrong options or
-/// `ends` that do not fit.
+/// Cuts the gradients, in ready order, into buckets. The same arguments give the same plan on every rank. A gradient is
+/// never split: a bucket ends before a gradient that would make it larger than its largest size, and a gradient above
+/// this size is a bucket alone. With a cost model (BucketOptions::all_reduce), plan_buckets_by_cost() makes the plan.
+///
+/// The default plan has few large buckets, then a small last bucket, because the sum of the last bucket overlaps with
+/// no computation. The last bucket is filled first, from the end of the list. Then the other buckets are filled from
+/// the beginning of the list.
+///
+/// Throws ShapeError unless the ranges are contiguous in the arena and ascending. Throws UsageError for wrong options,
+/// and for BucketOptions::ends that do not fit.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options);
 
 }  // namespace lockstep::comm

@@ -35,10 +35,10 @@ enum class SumOrder : unsigned char {
 /// A program's choice of how its gradients are summed (make_bucket_sum.hpp).
 struct SumOptions {
   /// Type in which gradients are sent and added. f32 means the type of the arena. With bf16 or f16 (for an arena of
-  /// f32), elements are rounded to this type before the all-reduce, and each addition is rounded, too.
-  /// SumOrder::ranks rounds only the complete sums. Every rank gets the same bits. The 16-bit types halve the bytes and
-  /// cost one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is 65504:
-  /// larger sums need a loss scale.
+  /// f32), elements are rounded to this type before they are sent. SumOrder::library rounds each addition, too;
+  /// SumOrder::ranks rounds only the complete sums. Every rank gets the same bits. The 16-bit types halve the sent
+  /// bytes, but take one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is
+  /// 65504.
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
   std::string compress{};  ///< name of a sum that compresses, with its argument ("NAME:4"); empty: no compression
@@ -66,11 +66,13 @@ struct Misfit {
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
-  /// If true, the tensor has the layout of the gradients of parameters. A reducer may have one more range, after the
-  /// tensor's end: the sum of the samples' weights, by which a step divides its gradients. A BucketSum must add this
-  /// range without rounding. The tensor differs between ranks; only its sum over the ranks has a meaning. So a run that
-  /// continues with another number of ranks may divide this sum in any way. A run whose checkpoint lacks the tensor
-  /// begins with 0. If false, the tensor is equal on all ranks.
+  /// If false, the tensor is equal on all ranks. If true, the tensor has the layout of the parameters' gradients, and
+  /// each rank has its own values. Only their sum over the ranks may affect the results, because a run that continues
+  /// with another number of ranks divides this sum between its ranks in any way. A run whose checkpoint lacks the
+  /// tensor begins with 0.
+  ///
+  /// The arena of a reducer may be longer than the tensor: one more range holds the sum of the samples' weights, by
+  /// which a step divides its gradients. A BucketSum must sum this range exactly, without compression.
   bool of_gradients = false;
 };
 
@@ -93,12 +95,12 @@ class SumPlace {
   std::vector<Shards> shards;  ///< division of each bucket between the ranks; indexes count from the bucket's begin
   bool divided;                ///< true: a rank gets only the sums of own() and rest(); false: a rank gets all sums
   TensorView gradients;        ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
-  /// Returns a context that computes on `stream`. The first call makes the context, so prepare() must call this
-  /// function. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
+  /// Returns a context that computes on `stream`. The first call makes the context, so BucketSum::prepare() must make
+  /// the first call. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
   [[nodiscard]] Context& context();
 
-  /// `of` is a tensor of bucket `bucket`. own() returns this rank's part of `of`, parts() returns the parts of all
-  /// ranks, and rest() returns the last elements, which are too few to be divided.
+  /// `of` is a tensor of bucket `bucket`. own() returns this rank's part of `of`, and parts() returns the parts of all
+  /// ranks. rest() returns the elements after all parts, which every rank owns (Shards::rest).
   [[nodiscard]] TensorView own(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView parts(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView rest(int bucket, const TensorView& of) const;
@@ -142,13 +144,16 @@ class BucketSum {
   /// Frees the objects that this BucketSum has made with SumPlace::context(), because the context is destroyed
   /// afterwards. The reducer's destructor calls release() once, after all work on the stream is complete.
   virtual void release() noexcept {}
-  /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
-  /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,
-  /// or an approximation of this sum with the same bits on every rank. If a gradient of any rank is not finite, the
-  /// result must not be finite, and the tensors of state() must not change: the update is then skipped. All ranks must
-  /// make the same calls of the communicator. reduce() must not allocate or wait. An exception ends the step on this
-  /// rank; the reducer puts name() and the bucket before the exception's text. Then the other ranks wait for this rank,
-  /// as after any rank that fails. An error in enqueued work is thrown at the stream's next use.
+  /// Replaces `gradients` by their sum over the ranks, or by an approximation of this sum with the same bits on every
+  /// rank. `gradients` are this rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). reduce()
+  /// must only enqueue work on place.stream: it must not allocate or wait. All ranks must make the same calls of the
+  /// communicator.
+  ///
+  /// If a gradient of any rank is not finite, the result must not be finite, and the tensors of state() must not
+  /// change, because the optimizer then skips the update.
+  ///
+  /// An exception of reduce() ends the step on this rank only. The reducer puts name() and the bucket before the
+  /// exception's text. An error in enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Returns the bytes that reduce() passes to the communicator for a bucket; negative if unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }

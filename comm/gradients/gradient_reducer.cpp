@@ -234,9 +234,9 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs work() on the communication stream, after all work that is enqueued on the compute stream. `before` and
-  /// `after` are the events around work(). If `time` is not nullptr, it measures work(), and the recorder gets a span
-  /// `name`.
+  /// Runs work() on the communication stream, after all work that is enqueued on the compute stream. Records `before`
+  /// on the compute stream before work(), and `after` on the communication stream after work(). If `time` is not
+  /// nullptr, it measures work(), and the recorder gets a span `name`.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {

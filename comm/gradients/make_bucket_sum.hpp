@@ -12,13 +12,13 @@
 namespace lockstep::comm {
 
 /// Makes the sum that the options choose: the hook, the sum that `compress` names, or the sum of dtype and order.
-/// Throws UsageError for a wrong name, and if the sum does not support another option or a field of `use`; the
-/// error names the sum and the option or field.
-/// `seed` is for the random numbers of the sum and must be equal on all ranks.
+/// Throws UsageError if `compress` is not a known name. Also throws UsageError if the sum does not support another
+/// option or a field of `use`; this error names the sum and the option or field. `seed` is the seed of the sum's random
+/// numbers, and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
 /// Returns the first field of `options` or `use` that the sum does not support, for a program that prints its own
-/// option names; nullopt if all are supported. Throws UsageError for a wrong name.
+/// option names; nullopt if all are supported. Throws UsageError if options.compress is not a known name.
 [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use);
 
 /// Returns the options for "none" or for a name of the table in sums/detail/kinds.hpp; nullopt for any other name.

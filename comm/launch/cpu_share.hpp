@@ -26,11 +26,12 @@ struct CpuShare {
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< reads this rank's share; collective
 
-constexpr int kMostComputeThreads = 1024;  ///< limit for a rank; libgomp ends a program with too many threads
+constexpr int kMostComputeThreads = 1024;  ///< limit for each rank; libgomp ends a program with too many threads
 
 /// Number of a rank's compute threads, and the number's origin. compute_threads() takes `asked` if `asked` is above 0,
 /// otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number, otherwise share.threads(). The number is at most
-/// the limit that OpenMP sets. compute_threads() throws UsageError if the number is above kMostComputeThreads.
+/// the largest number of threads that OpenMP gives (OMP_THREAD_LIMIT). compute_threads() throws UsageError if the
+/// number is above kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< origin of the number, for messages: "OMP_NUM_THREADS"

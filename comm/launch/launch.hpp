@@ -71,16 +71,18 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///             program may take LOCAL_WORLD_SIZE from its --devices (missing_local_size()). The rank is
 ///             NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK
 ///
-///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
-///             batch script is not a task; the processes that mpirun or torchrun start in it inherit its variables
+///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. SLURM's
+///             variables in a batch script, or in processes that it starts without srun, do not count
 ///
 ///   single    none of these variables: one rank
 ///
-/// A variable with an empty value counts as not set. Throws UsageError for an invalid LOCKSTEP_ATTEMPT. Throws
-/// UsageError, with the variables and their values, if a source gives a rank outside of 0 to size - 1, is incomplete,
-/// or disagrees with a second source: two MPI launchers must agree, and RANK and WORLD_SIZE must agree with MPI or a
-/// SLURM step. With MPI or a SLURM step, torchrun's variables may be incomplete, because scripts set them for other
-/// programs.
+/// A variable with an empty value counts as not set. Throws UsageError, with the variables and their values, in these
+/// cases:
+///   - LOCKSTEP_ATTEMPT is invalid
+///   - a source gives a rank outside of 0 to size - 1
+///   - the variables of a source are incomplete. But with MPI or a SLURM step, torchrun's variables may be incomplete,
+///     because scripts set them for other programs
+///   - the variables of two MPI launchers disagree, or RANK or WORLD_SIZE disagrees with MPI or with a SLURM step
 [[nodiscard]] Launch detect_launch(const Environment& environment);
 
 /// Returns true if the environment has Lightning's form (detect_launch()) without LOCAL_WORLD_SIZE.
@@ -119,9 +121,9 @@ struct MeetingPlace {
 [[nodiscard]] MeetingPlace meeting_place(const Environment& environment);
 
 /// Compares `launch` with `rank` and `size` as MPI reports them. Returns `launch` if the numbers agree, otherwise a
-/// Launch with MPI's numbers. `library` is MPI's name, for messages. Throws UsageError, with the
-/// remedy (--mpi=pmix for srun, the right mpirun, a build with MPI or gloo), if the launcher started more ranks than
-/// MPI knows, and if RANK or WORLD_SIZE is set and differs from MPI's number.
+/// Launch with MPI's numbers. `library` is MPI's name, for messages. Throws UsageError if the launcher started more
+/// ranks than MPI knows, or if RANK or WORLD_SIZE is set and differs from MPI's number. The error's text has a remedy:
+/// --mpi=pmix for srun, the right mpirun, or a build with MPI or gloo.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 

@@ -39,12 +39,17 @@ struct RankView {
 /// each rank gets the GPU that it sees. In this case the request may be auto, gpu, the number of ranks, or UUIDs in the
 /// order of the local ranks. GPU indices are refused, because every rank sees its GPU as index 0.
 ///
-/// Throws UsageError, with both numbers, if a request other than auto wants more GPUs than the node has ranks, if there
-/// are more ranks than GPUs, and for cpu:RANKS if the node has another number of ranks. Throws UsageError also if only
-/// some ranks have GPUs, if the launcher has assigned one GPU to two ranks, or if ranks of a node see different GPUs
-/// and some rank of the node sees several GPUs. `rank` and `gpus` that do not match `ranks` are a UsageError, too. With
-/// auto, GPUs may stay unused; RankDevice::note then names the unused GPUs. With Sharing::allowed, more ranks than GPUs
-/// are no error: the ranks share the GPUs in turn.
+/// With auto, GPUs may stay unused; RankDevice::note then names the unused GPUs. With Sharing::allowed, the ranks of a
+/// node share its GPUs if there are more ranks than GPUs.
+///
+/// Throws UsageError in these cases:
+///   - a request other than auto wants more GPUs than the node has ranks
+///   - the node has more ranks than GPUs, and `sharing` is Sharing::forbidden
+///   - the request is cpu:RANKS, and the node has another number of ranks
+///   - only some ranks have GPUs
+///   - the launcher has assigned one GPU to two ranks
+///   - ranks of a node see different GPUs, and some rank of the node sees several GPUs
+///   - `rank` or `gpus` does not match `ranks`
 [[nodiscard]] RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
                                         const std::vector<RankView>& ranks, Sharing sharing = Sharing::forbidden);
 
@@ -75,12 +80,14 @@ struct NodeGpus {
   Sharing sharing = Sharing::forbidden;
 };
 
-/// Returns the device of this rank of the session. Looks for GPUs only if the request is not for the host. All nodes
-/// must have equal GPUs. check_gpu() tries the GPU and makes its context, so a GPU that another process holds ends all
-/// ranks with DeviceError here. If the request is auto and there is no GPU, the note says why the CPU is used; but if
-/// the batch system gave GPUs to the job, this is a UsageError, because the user expects to train on these GPUs. For
-/// usable:N, local rank 0 of each node finds and claims GPUs and tells the node's other ranks. Collective. A failure on
-/// one rank is printed once and ends all ranks. Throws UsageError on all ranks if their requests differ.
+/// Returns the device of this rank of the session. Collective. All nodes must have equal GPUs. check_gpu() tries each
+/// rank's GPU and makes its context, so this function throws DeviceError if another process holds a GPU. For usable:N,
+/// local rank 0 of each node finds and claims GPUs and tells the node's other ranks.
+///
+/// If the request is auto and there is no GPU, the result is the CPU, and RankDevice::note gives the reason. But if the
+/// batch system gave GPUs to the job, throws UsageError, because the user expects to train on these GPUs.
+///
+/// A failure on one rank is printed once and ends all ranks. Throws UsageError on all ranks if their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
 /// Returns the device like device_of_rank(), but also makes the rank's GPU the calling thread's current device; no

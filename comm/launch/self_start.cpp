@@ -362,7 +362,8 @@ DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy
   return DeviceRequest::parse(concat(host ? "cpu:" : "usable:", ranks));
 }
 
-/// Starts the job until is_over() or until no restart is left. Even a job of one rank runs in a child process.
+/// Starts the job again and again until is_over() returns true, or until no restart is left. Even a job of one rank
+/// runs in a child process.
 int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environment& environment, int argc,
               char** argv) {
   const RestartPolicy policy = asked.restart;

@@ -78,11 +78,15 @@ struct SelfStart {
 /// computes with several threads. If needed, it also has options that let mpirun run as root and start more ranks than
 /// cores.
 ///
-/// Throws UsageError in these cases: the request is for GPUs of this machine, which has none; the number of nodes is
-/// below 0; there would be more than 2^20 ranks in all, or 64 for each core if all are on this machine; several nodes
-/// are requested without a host file or an allocation; a host file is given for srun; srun is requested outside of an
-/// allocation; Backend::gloo is requested without a meeting place; the RestartPolicy is invalid; a launcher that this
-/// function planned has started this process, but the process is the only rank.
+/// Throws UsageError in these cases:
+///   - the request is for GPUs of this machine, but the machine has none
+///   - the number of nodes is below 0
+///   - there would be more than 2^20 ranks in all or, if all ranks are on this machine, more than 64 for each core
+///   - several nodes are requested without a host file or an allocation
+///   - a host file is given for srun, or srun is requested outside of an allocation
+///   - Backend::gloo is requested without a meeting place
+///   - the RestartPolicy is invalid
+///   - a launcher that this function planned has started this process, but the process is the only rank
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
@@ -105,10 +109,11 @@ struct SelfStart {
 ///
 /// If RestartPolicy::most is above 0, this process starts the ranks again after they end, and prints a line on standard
 /// error. It does not start them again if they finished (code 0), had bad input (2), could not be run (127), or were
-/// stopped by a signal (75, or a signal that this process forwarded). A job of one rank then runs in a child process,
-/// too. Launch::attempt tells the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a
-/// restart takes the GPUs that remain. Throws UsageError if the launcher is not installed, the host file cannot be
-/// read, or this build has no MPI.
+/// stopped by a signal (75, or a signal that this process forwarded). Launch::attempt gives the ranks the number of the
+/// start. With "gpu" or "auto", each start counts the GPUs again, so a restart uses only the GPUs that still work. If
+/// restarts are allowed, even a job of one rank runs in a child process.
+///
+/// Throws UsageError if the launcher is not installed, the host file cannot be read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 

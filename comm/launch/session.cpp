@@ -369,7 +369,8 @@ void Session::abort(std::string_view text, int code) noexcept {
 
 void Session::abort(int code) noexcept {
   impl_->world->abort(code);
-  // Never executed. This call shows the compiler that the function does not return, because World::abort() is virtual.
+  // Never executed, because World::abort() does not return. The compiler cannot rely on this for a virtual function,
+  // but it knows that _Exit() does not return.
   std::_Exit(code);
 }
 

@@ -22,10 +22,10 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process has one
-/// Session, made first and destroyed last; a program that embeds lockstep makes communicators without a Session.
-/// Without a launcher, the session has one rank. Ranks that torchrun started meet without MPI and exchange host tensors
-/// by gloo (meet_by_gloo()).
+/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process may make
+/// only one Session, and must make it before and destroy it after all other objects of lockstep. Programs that embed
+/// lockstep need no Session; they make communicators themselves. Without a launcher, the session has one rank. Ranks
+/// that torchrun started meet without MPI and exchange host tensors by gloo (meet_by_gloo()).
 ///
 /// A Session has three communicators, so that their operations never mix: grad (gradient buckets), inline_ops
 /// (collectives on the compute path) and control (host values: checks, metrics, agreement).
@@ -86,9 +86,9 @@ class Session {
   /// first call makes the stream.
   [[nodiscard]] Stream& communication_stream();
 
-  /// Sets the path of a JSON file that is written if an error of a rank or a watchdog ends the job. The file has the
-  /// last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and the
-  /// communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
+  /// Sets the path of a JSON file that is written if a watchdog ends the job, or if an error on a rank ends it. The
+  /// file has the last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and
+  /// the communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
   void keep_operations(const std::string& path);
   /// Wraps `communicator`, which must have all ranks, so that the file of keep_operations() has its collectives, too.
   /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.
@@ -121,13 +121,16 @@ class Session {
   const RankPlace* place_ = nullptr;  ///< place of this rank among all ranks
 };
 
-/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,
-/// and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code of the
-/// exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's code,
-/// or 3 if the exception is not an Error. Before that, objects in `body` are destroyed. They must not free memory that
-/// the communication stream uses before this stream is idle (GradientReducer ensures this for the arena). Output that
-/// cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other
-/// thread may read the environment meanwhile.
+/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. Sets the
+/// environment variable CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set; meanwhile no other thread may read the
+/// environment.
+///
+/// AgreedFailure, and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code
+/// of the exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's
+/// code, or 3 if the exception is not an Error. Output that cannot be written is an error, too (code 3).
+///
+/// An exception destroys the objects in `body`. If their destructors free memory that the communication stream uses,
+/// they must first wait until this stream is idle (GradientReducer does this for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

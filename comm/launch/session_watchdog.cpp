@@ -27,10 +27,9 @@ constexpr Seconds kForAbort(10);
 /// Least seconds between two heartbeats of a node. If the watchdog checks once a second, they are less than 2 s apart.
 constexpr double kHeartbeatEvery = 0.75;
 
-/// A node counts as silent if no heartbeat of the node has come for kSilent seconds (the time of five heartbeats), and
-/// for at least kSilentPart of the time without progress. So a network that drops heartbeats for a while is not
-/// reported as the cause of a longer stall. The longer of these two times exceeds for_others(), during which a rank
-/// that ends the job sends nothing.
+/// A node counts as silent if no heartbeat of the node has come for at least kSilent seconds (the time of five
+/// heartbeats), and for at least kSilentPart of the time without progress. Because of kSilentPart, a network that drops
+/// heartbeats for a short time is not reported as the cause of a longer stall.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 

@@ -6,12 +6,13 @@
 
 namespace lockstep::comm {
 
-/// N ranks as threads of one process, which exchange data in shared memory: for tests, and for programs without MPI (N
-/// = 1). Sums run in rank order. Tensors must be on the CPU. In a group of one rank, all-reduce and broadcast also take
-/// tensors on a GPU, which they do not change, and can be captured. If a rank's communicator is destroyed while other
-/// ranks wait for that rank, their operation throws PeerError. The operation also throws PeerError if the group is
-/// destroyed before communicator() was called for that rank. If the ranks' collectives differ (in operation, type, size
-/// or root), all ranks throw StateError.
+/// A group of ranks that are threads of one process and exchange data in its memory. Tests use several ranks; programs
+/// without MPI use one rank. Sums run in rank order. Tensors must be on the CPU. In a group of one rank, all-reduce and
+/// broadcast also take tensors on a GPU; they then do nothing, and a Graph may capture them.
+///
+/// If a rank's communicator is destroyed while other ranks wait for that rank, the operation of the other ranks throws
+/// PeerError. This operation also throws PeerError if the group is destroyed before communicator() was called for that
+/// rank. If the ranks' collectives differ (in operation, type, size or root), all ranks throw StateError.
 class LocalGroup {
  public:
   explicit LocalGroup(int size);  ///< throws UsageError unless size >= 1

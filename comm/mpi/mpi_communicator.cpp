@@ -158,8 +158,9 @@ Path path_of_process(const Stream* worker) {
   }
 }
 
-/// A communicator's share in the worker that alone may make MPI calls at thread level SERIALIZED. The worker belongs to
-/// the process, as the thread level does. So communicators that were made without a worker wait for this worker, too.
+/// Registers a communicator as a user of the process's sole worker, the only worker that may make MPI calls at thread
+/// level SERIALIZED. Communicators that were made without a worker must wait for this worker, too, because the thread
+/// level holds for all MPI calls of the process.
 class WorkerShare {
  public:
   /// Throws StateError if existing communicators use a worker other than `worker`.

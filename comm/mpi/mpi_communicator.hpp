@@ -41,8 +41,8 @@ struct AllReducePath {
 /// must be on the CPU.
 ///
 /// At every thread level, an operation on an inline stream makes its MPI calls in the calling thread and is complete
-/// when it returns. The level decides which threads may call, and whether the communicator takes other streams (host
-/// workers):
+/// when it returns. The level decides which threads may call an operation, and whether the communicator takes other
+/// streams (host workers):
 ///   MULTIPLE            any thread; any stream, whose thread makes the MPI calls
 ///   SERIALIZED          any thread, but the program must ensure that only one thread at a time makes MPI calls,
 ///                       lockstep's calls included; any stream if MpiOptions::sole_mpi_worker is given: that worker

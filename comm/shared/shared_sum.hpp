@@ -19,30 +19,32 @@ struct SharedSumOptions {
 /// the window was made.
 ///
 /// Every element is a sum x_0 + x_1 + .. in rank order, and each addition is rounded to the element type. All ranks get
-/// the same bits, which depend neither on timing nor on which of the two ways below is taken.
+/// the same bits, which depend neither on timing nor on the size of the data.
 ///
 /// The window has a cache line and a staging area for each rank. A rank writes data only into its own area and then
-/// counts: it increments the counter of its line. Nothing else synchronises the ranks. The data's size selects a way:
-///   up to 32 KiB / ranks          each rank copies its data into its area and counts; when all have counted, each rank
-///                                 adds all areas
-///   more                          in chunks: (1) each rank copies the other ranks' parts into its area; (2) each rank
-///                                 adds its own part over all ranks and puts the sum into its area; (3) each rank
-///                                 copies the sums from the other areas. A rank does (1) for chunk c, (2) for chunk
-///                                 c - 1 and (3) for chunk c - 2, then counts. So a rank waits for the other ranks
-///                                 once in each chunk. Areas fit into the caches, so the data is read from main memory
-///                                 once and written to it once. Data that is larger than the caches is written with
-///                                 stores that bypass them.
+/// counts: it increments the counter of its line. Nothing else synchronises the ranks.
+///
+/// Data of up to 32 KiB / ranks: each rank copies its data into its area and counts. When all have counted, each rank
+/// adds all areas.
+///
+/// More data is cut into chunks, and each chunk into one part for each rank. An all-reduce of a chunk has three stages:
+///   (1) each rank copies the parts of its data that belong to other ranks into its own area
+///   (2) each rank adds its own part over all ranks, and puts the sums into its own area
+///   (3) each rank copies the sums of the other parts from the other ranks' areas
+/// A rank does (1) for chunk c, (2) for chunk c - 1 and (3) for chunk c - 2, then counts. So a rank waits for the other
+/// ranks only once in each chunk. Areas fit into the caches, so the data is read from main memory once and written to
+/// it once. Data that is larger than the caches is written with stores that bypass the caches.
+///
 /// A chunk's memory in an area is used again three chunks later, and a sum's memory two chunks later. By then the
-/// counters show that all ranks have read the old contents. So an operation needs no synchronisation at its end: a rank
-/// that counts in the next operation has read the results of this operation.
+/// counters show that all ranks have read the old contents. So an operation needs no synchronisation at its end.
 ///
 /// If each rank of the window has a core, a waiting rank first spins for about a microsecond. Then it yields its core
 /// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the other
 /// ranks sleep on: the launcher must end them, as with MPI.
 class SharedSum {
  public:
-  /// Returns the size in bytes of a window for `ranks` ranks: about 1 MiB for each of 2 ranks, and less for each of
-  /// more ranks. A window for 16 to 256 ranks has 13 MiB.
+  /// Returns the size in bytes of a window for `ranks` ranks. With 2 ranks, each rank adds about 1 MiB; with more
+  /// ranks, each rank adds less. A window for 16 to 256 ranks has 13 MiB in all.
   [[nodiscard]] static std::size_t window_bytes(int ranks);
 
   /// Makes the object of `rank`. `window` has window_bytes(ranks) bytes, aligned to 64 bytes, which are 0 before the

@@ -171,7 +171,7 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // a kill cannot leave a copy without checksums.json
+  fs::remove(folder(1) + "/last/checksums.json");  // makes this copy invalid, too
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);

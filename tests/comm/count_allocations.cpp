@@ -35,8 +35,8 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// This file replaces every form of operator new and delete. The standard library's array and nothrow forms call the
-// plain forms, but a sanitizer's forms do not.
+// This file replaces every form of operator new and delete, because the array and nothrow forms of a sanitizer do not
+// call the plain forms.
 void* operator new(std::size_t bytes) {
   return or_throw(plain(bytes));
 }

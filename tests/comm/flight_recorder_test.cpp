@@ -134,8 +134,8 @@ TEST(FlightRecorder, ARankFarBehindIsNotTakenForADifferentOne) {
   EXPECT_EQ(furthest_behind("grad", ranks), "") << "what it has not called is no longer kept";
 }
 
-// Every field of an operation follows from its number. So the reader can tell whether it has read fields of two
-// different operations.
+// A reader must never get fields of two different operations. In this test every field of an operation follows from the
+// operation's number, so the reader can check this.
 TEST(FlightRecorder, AReaderSeesWholeOperationsWhileTheyAreAdded) {
   FlightRecorder log;
   std::atomic<bool> over{false};

@@ -134,7 +134,7 @@ TEST(GradientHook, GetsTheBucketsInOrderAndIsReleased) {
   });
 }
 
-/// The failed rank's error names the hook and the bucket. The other ranks end as after the failure of any rank.
+/// The error of the rank whose hook throws must name the hook and the bucket. The other ranks must get a PeerError.
 TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
   for (const bool ours : {true, false}) {
     const auto fail = [ours] {
@@ -217,8 +217,8 @@ TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
             "gradient hook: the name has several lines, expected one");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
-  // A BucketSum of the library must be chosen by SumOptions, because conflicts with other options are checked there. So
-  // it is refused as a hook.
+  // make_bucket_sum() must refuse a hook without a name. The sums that SumOptions::dtype and order choose have no name,
+  // so they are refused as hooks.
   EXPECT_EQ(error_of<UsageError>([&] {
               (void)make_bucket_sum({.hook = make_bucket_sum({.dtype = DType::bf16, .order = SumOrder::ranks})});
             }),

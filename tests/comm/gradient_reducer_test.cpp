@@ -326,7 +326,7 @@ TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   });
 }
 
-// The expected sums are rounded like the bucket: each gradient once, and each partial sum in rank order.
+// In a 16-bit bucket, each gradient must be rounded once, and then each partial sum in rank order.
 TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
   for (const Streams kind : kKinds) {
     for (const DType dtype : {DType::bf16, DType::f16}) {

@@ -136,8 +136,8 @@ TEST_F(NcclDevice, TheGradientReducerGivesTheSumAndRepeats) {
   EXPECT_EQ(wrong, 0);
 }
 
-/// Returns element i of a rank's gradient. It is a small integer, so it and sums over up to 16 ranks are exact in 16
-/// bits.
+/// Returns element i of a rank's gradient. The elements are small integers, so in 16 bits the elements and their sums
+/// over up to 16 ranks are exact.
 float whole_gradient(int rank, int step, std::int64_t i) {
   return static_cast<float>((rank * 7 + step * 5 + static_cast<int>(i) * 3) % 17 - 8);
 }

@@ -299,7 +299,7 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     EXPECT_EQ(marks.text(), "on the device step 9: computing gradients of bucket 1 of 2, " + first);
     marks.forget(0);
     EXPECT_EQ(marks.text(), "on the device step 8: all 2 buckets are summed");
-    // Without a graph and on one stream, the test runs one bucket at a time.
+    // Runs one bucket at a time, without a graph. The text must name the bucket whose gradients are still missing.
     marks.begin(0, 9);
     marks.use(0);
     reducer.begin_step();
@@ -387,8 +387,9 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
   EXPECT_EQ(standin::violations(), Texts{});
 }
 
-/// Control for the tests above: skipping any of a step's waits gives wrong sums in some order, and there is no further
-/// wait. The styles lazy and eager are skipped, because in these styles no stream overtakes another stream.
+/// Control for the tests above: rank 0 skips one stream wait of a step. For each wait, at least one of the stand-in's
+/// random execution orders must give wrong sums. The last round skips a wait that does not exist, so its sums must be
+/// right. The styles lazy and eager are left out, because in these styles no stream overtakes another stream.
 TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   const int waits = waits_of_a_step(small_buckets(ranges(kSizes)));
   for (int forgotten = 1; forgotten <= waits + 1; ++forgotten) {

@@ -381,7 +381,7 @@ TEST(RunLauncher, ExitCodesComeThrough) {
 }
 
 /// Runs run_launcher() in a child process that ignores the signals `ignored` and no others. Sends signals[i] to the
-/// child once `script` has created the file ${1}i, and after a pause unless i is 0. Returns the exit code.
+/// child after `script` has created the file ${1}i and, for i > 0, after a further `pause`. Returns the exit code.
 int with_signals(const std::string& script, const std::vector<int>& signals, std::chrono::milliseconds pause = {},
                  const std::vector<int>& ignored = {}, const detail::LauncherLimit& limit = {}) {
   testing::TemporaryFolder folder;

@@ -27,7 +27,7 @@
 #endif
 
 #if LOCKSTEP_TEST_MPI
-/// If LOCKSTEP_TEST_THREAD_LEVEL is serialized, this MPI provides no higher thread level.
+/// Replaces MPI's own function. If LOCKSTEP_TEST_THREAD_LEVEL is serialized, provides no higher thread level.
 extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const char* most = std::getenv("LOCKSTEP_TEST_THREAD_LEVEL");
   const bool serialized = most != nullptr && std::string_view(most) == "serialized";

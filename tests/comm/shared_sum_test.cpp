@@ -181,7 +181,8 @@ TEST(SharedSum, ManyOperationsBackToBack) {
   EXPECT_EQ(wrong_elements<float>(3, sizes, DType::f32), 0);
 }
 
-/// Starts with counters as after long use of a window. Their 32 bits overflow in the middle of the test.
+/// The sums must stay right when the 32-bit counters of a window overflow. The counters begin with a large value, so
+/// that they overflow in the middle of the test.
 TEST(SharedSum, CountersWrap) {
   constexpr int kRanks = 3;
   const Window window(kRanks);

@@ -317,7 +317,7 @@ TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
   EXPECT_EQ(names().find(name), std::string::npos);
 }
 
-// Every user may write to /dev/shm, so a file there may come from another user.
+// Every user may write to /dev/shm, so a file there may come from another user. StatusTable must refuse such a file.
 TEST(StatusTable, AFileThatIsNotThisUsersAloneIsRefused) {
   const std::string victim = concat("/dev/shm/lockstep-test-", ::getpid());
   const std::string path =

@@ -13,7 +13,8 @@ namespace lockstep::comm::detail::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello message
-constexpr std::size_t kMostPending = 64;   ///< most connections without a Hello message; in addition, one for each rank
+/// Limit for connections without a Hello message: kMostPending plus the number of ranks.
+constexpr std::size_t kMostPending = 64;
 
 /// Formats a list of ranks: "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::comm::detail {
 
-/// Sizes of the pieces in which a tensor is sent. They must be equal on all ranks.
+/// Sizes of the pieces in which a tensor is sent. Both sizes must be equal on all ranks.
 struct GlooPieces {
   std::int64_t block_bytes = 256 << 10;   ///< size of a block in sums and broadcasts; smaller in sums of over 16 ranks
   std::int64_t segment_bytes = 64 << 20;  ///< size of a segment; larger operations run segment by segment

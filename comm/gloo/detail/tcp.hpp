@@ -35,8 +35,8 @@ struct Connected {
 };
 
 /// Tries to connect to each address of `host`, for at most 3 s each and not beyond the deadline. Makes a socket that
-/// does not block. `hopeless` is true only for a host that can be neither a name nor an address, such as 10.0.0.300,
-/// because a name may get its address later.
+/// does not block. `hopeless` is true only if `host` can be neither a name nor an address, such as 10.0.0.300. Other
+/// failures may pass: an unknown name, for example, may get its address later.
 [[nodiscard]] Connected connect_to(const std::string& host, int port, Clock::time_point deadline);
 
 /// Result of listen_at(). listen_at() listens at the first address of `host` that this machine has. For an empty host,

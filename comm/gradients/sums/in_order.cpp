@@ -11,8 +11,8 @@ namespace lockstep::comm {
 namespace {
 
 /// Sums in a fixed order, whatever library the communicator uses. Each rank receives all ranks' gradients for its own
-/// part of a bucket, and adds them. The undivided rest of the bucket (Shards::rest) is added on every rank. With
-/// SumPlace::divided this is the result; otherwise an all-gather then gives every rank all sums.
+/// part of a bucket, and adds them. The undivided rest of the bucket (Shards::rest) is added on every rank. Unless
+/// SumPlace::divided is true, an all-gather then gives every rank all sums.
 class InOrder : public RoundedSum {
  public:
   using RoundedSum::RoundedSum;
@@ -44,7 +44,8 @@ class InOrder : public RoundedSum {
     const auto add_to = [&](const TensorView& sums) {
       add(place, received(sums).reshape({place.communicator.size(), sums.numel()}), sums);
     };
-    // The sums go into the arena, whose type is at least as wide as the sent type. So each sum is rounded only once.
+    // The sums are written to the arena, whose type is at least as wide as the sent type. If the sent type has 16 bits,
+    // only copy_own() below rounds the sums to 16 bits.
     const TensorView own = place.own(bucket, gradients);
     if (own.numel() > 0) {
       place.communicator.all_to_all(place.stream, place.parts(bucket, sent), received(own));

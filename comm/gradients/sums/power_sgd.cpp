@@ -27,7 +27,8 @@ std::int64_t padded(std::int64_t elements) {
   return align_up(elements, kStep);
 }
 
-/// Returns the square root of the type's machine epsilon. A column with a smaller norm is only rounding error.
+/// Returns the square root of the type's machine epsilon. orthonormalise() drops a column of which at most this
+/// fraction of the norm remains, because such a remainder is only rounding error.
 double column_epsilon(DType dtype) {
   return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
@@ -145,8 +146,8 @@ struct PowerSgd::Impl {
     return made;
   }
 
-  /// Plans a product with lockstep's own loops or kernels. The bits of their results do not depend on the number of
-  /// threads, which is smaller if communication overlaps. They do not depend on a library's choice of algorithm either,
+  /// Plans a product with lockstep's own loops or kernels, not with a library. The results of these loops and kernels
+  /// have the same bits for any number of threads. A library's results may also depend on its choice of an algorithm,
   /// which a checkpoint does not record.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;

@@ -29,14 +29,14 @@ namespace lockstep::comm {
 /// If a number of a matrix is not finite on some rank, the matrix's gradient becomes NaN on all ranks. The matrix's
 /// error and Q do not change, so an optimizer may skip the update and continue.
 ///
-/// The program owns the memory of the state, because it saves the state with the training state. The state is E_r,
-/// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts: P and Q are linear in
-/// M_r.
+/// The state is Q, which is equal on all ranks, and E_r, which each rank has for itself. The program owns the memory of
+/// the state and saves it in checkpoints. In exact arithmetic, only the sum of E_r over the ranks affects the results,
+/// because both sums over the ranks are linear in M_r.
 class PowerSgd final : public BucketSum {
  public:
   struct Options {
     int rank = 1;            ///< number of columns of P and Q; 1 to kMaxRank
-    std::uint64_t seed = 1;  ///< seed of the first Q, used with each gradient's place in the arena; equal on all ranks
+    std::uint64_t seed = 1;  ///< seed of the first Q; must be equal on all ranks
   };
   static constexpr int kMaxRank = 64;
 

@@ -103,7 +103,7 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   return text;
 }
 
-/// Offset of the port in a socket address. It is equal for IPv4 and IPv6.
+/// Offset of the port in a socket address, the same for IPv4 and IPv6.
 constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
 static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
 

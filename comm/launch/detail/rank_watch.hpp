@@ -13,11 +13,13 @@
 
 namespace lockstep::comm::detail {
 
-/// Ends a job that hangs, with exit code 76. First prints what this rank and the silent ranks were doing, and which
-/// rank has called the fewest operations. Then gives other ranks time to report before the job ends. Also ends a job
-/// whose ranks call different operations, because such a job would hang. In this case the exit code is 3, and one rank
-/// of the node names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens
-/// to heartbeats also names the previous node if that node sends no heartbeats.
+/// Handles what a rank's watchdog finds:
+///   - If the job hangs, prints what this rank and the silent ranks were doing, and which rank has called the fewest
+///     operations. Then gives other ranks time to report, and ends the job with exit code 76.
+///   - If the ranks call different operations, ends the job with exit code 3, because the job would hang. One rank of
+///     the node names the difference.
+///   - If the job only stalls (no progress for Watchdog::report_after() seconds), prints each rank's activity once.
+/// A rank that listens to heartbeats also names the previous node if that node sends no heartbeats.
 class WatchdogHandler {
  public:
   /// Makes the handler. If `place` is not set, or if no StatusTable can be made, the handler works without a
@@ -42,8 +44,8 @@ class WatchdogHandler {
   void keep_operations(const std::string& path);
   /// Writes the file of keep_operations() after an error that ends the job. Only the first caller on the node writes.
   void save_operations() noexcept;
-  /// Unlinks the file of the StatusTable if the ranks could not find each other, so that the next start of the job
-  /// makes a new file.
+  /// Unlinks the file of the StatusTable, so that the next start of the job makes a new file. Called if the ranks could
+  /// not find each other.
   void forget_ranks() noexcept;
 
  private:
@@ -51,7 +53,7 @@ class WatchdogHandler {
   void report(const Watchdog::Look& found);
   void tell_stall(const Watchdog::Look& found);
   void exchange_heartbeats(const Watchdog::Look& found);
-  /// Returns NodeHeartbeat::silent() for a third of `still_s` (the time without progress), at least for 5 s.
+  /// Returns NodeHeartbeat::silent(s), where s is a third of `still_s` (the time without progress), but at least 5 s.
   [[nodiscard]] std::string silent_node(double still_s);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;

@@ -244,8 +244,8 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
   }
 }
 
-/// Relays the text that the launcher and its ranks write to standard output or error. A process that they leave behind
-/// keeps the pipe open, so after the launcher's end, only text that is already in the pipe is relayed.
+/// Relays the text that the launcher and its ranks write to standard output or error. After the launcher's end, relays
+/// only text that is already in the pipe: a process that still runs then may keep the pipe open for ever.
 struct Relay {
   Relay(int file, std::function<void(std::string_view)> writer) : from(file), write(std::move(writer)) {}
 

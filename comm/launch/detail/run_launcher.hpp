@@ -25,12 +25,15 @@ struct LauncherLimit {
 };
 
 /// Runs `command` (found on PATH) with additional environment variables, waits for its end, and forwards signals as
-/// self_start() describes. LauncherEnd::code is 128 + n if signal n ended the command, or if SIGUSR1, forwarded in
-/// place of n, ended it. The code is 127 if the command cannot be run. If this process dies, the command gets SIGTERM.
-/// The command's standard error passes through a BannerFilter. Blocks signals in the calling thread and restores them
-/// afterwards, except SIGPIPE, which stays blocked. The process must have no other threads. If the reader of the
-/// relayed output closes the pipe, the command continues, and a line on standard error gives the reason. If the reader
-/// stops reading, run_launcher() waits until this process is asked to stop.
+/// self_start() describes. The process must have no other threads. Blocks signals in the calling thread and restores
+/// them afterwards, except SIGPIPE, which stays blocked. If this process dies, the command gets SIGTERM.
+///
+/// LauncherEnd::code is 128 + n if signal n ended the command, or if SIGUSR1, forwarded in place of n, ended it. The
+/// code is 127 if the command cannot be run.
+///
+/// The command's standard error passes through a BannerFilter. If the reader of the relayed output closes the pipe, the
+/// command continues, and a line on standard error gives the reason. If the reader stops reading, run_launcher() waits
+/// until this process is asked to stop.
 ///
 /// Ends a command that exceeds `limit`, and prints a line on standard error. LauncherEnd::code is then 76, the exit
 /// code of a watchdog. If signal n has asked this process to stop, the limit is 10 s instead of limit.seconds, and the

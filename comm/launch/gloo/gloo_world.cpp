@@ -23,8 +23,8 @@ namespace {
 /// shorter.
 constexpr double kReportAfter = 5;
 
-/// Returns a text that is equal in all processes of this host, and different on other hosts. The boot's number does not
-/// suffice, because the containers of a machine have the same boot number; their host names differ.
+/// Returns a text that is equal in all processes of this host, and different on other hosts. The kernel's boot ID does
+/// not suffice, because the containers of a machine have the same boot ID; their host names differ.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;

@@ -89,15 +89,15 @@ std::string make_temporary_folder() {
 }
 
 /// Calls MPI_Init_thread and returns the thread level. Restores the environment afterwards, because a program that this
-/// program starts may have another launcher. If a temporary folder is made, for a world without a launcher, sets
-/// `folder` to its path; the caller deletes the folder after MPI_Finalize.
+/// program starts may have another launcher. If no launcher started this process, may make a temporary folder and set
+/// `folder` to its path. The caller must delete this folder after MPI_Finalize.
 int initialise(int& argc, char**& argv, std::string& folder) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
   EnvironmentFor environment;
-  // Without a launcher, Open MPI makes a world of one rank, and looks for a way to start processes on other hosts
-  // (ssh). This setting prevents the search, because containers have no ssh.
+  // Without a launcher, Open MPI makes a world of one rank, and searches for a way to start processes on other hosts
+  // (ssh). This setting prevents the search, because many containers have no ssh.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
@@ -155,11 +155,10 @@ Asked asked_all_reduce() {
           .hierarchical = text == "hierarchical"};
 }
 
-/// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
-/// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
-/// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
-/// steps. Within a node, both algorithms move the bytes twice through memory. With L = 1, the hierarchy only adds
-/// calls.
+/// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model. This holds if a node
+/// has at least two ranks on average: between nodes, the hierarchy then sends fewer bytes in fewer steps than a ring or
+/// recursive doubling over all ranks. Within a node, both algorithms move the bytes twice through memory. With one rank
+/// on each node, the hierarchy would only add calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
@@ -265,7 +264,7 @@ class MpiWorld final : public World {
   }
 
   /// Returns, on all ranks, the problem of the lowest rank whose `own` is not empty; empty if no rank has a problem.
-  /// Collective, because a problem on one node changes the order of additions on all ranks.
+  /// Collective.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");

@@ -1,5 +1,5 @@
-// Tests programs whose ranks meet over TCP and communicate with gloo. They are the tests of session_test.cpp and
-// train_resnet_test.cpp, but without MPI.
+// Tests programs whose ranks meet over TCP and communicate with gloo. The programs are those of session_test.cpp and
+// train_resnet_test.cpp, but run without MPI.
 
 #include <algorithm>
 #include <chrono>

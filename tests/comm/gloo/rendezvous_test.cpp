@@ -194,8 +194,8 @@ TEST(Rendezvous, NobodyAnswers) {
   EXPECT_LT(came.seconds, 5);
 }
 
-/// If ranks are missing after word_after_s, rank 0 must print one note with their numbers. If rank 0 is missing, the
-/// ranks that would report its silence must print the note.
+/// If ranks are missing after word_after_s, rank 0 must print one note with their numbers. If rank 0 itself is missing,
+/// rank 1 must print the note.
 TEST(Rendezvous, RanksSayForWhomTheyWait) {
   const int port = free_port();
   std::mutex mutex;
@@ -224,7 +224,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
       come_all({asked(0, 0, 0), asked(1, 1, 1), asked(2, 2, 1), asked(3, 3, 1)}, [](Rendezvous& all) { all.finish(); });
   EXPECT_EQ(met[0].text, "");
   EXPECT_LE(notes.size(), 1U);
-  // Here a process accepts connections at the port but sends nothing.
+  // A process accepts connections at the port but sends nothing. The note of rank 1 must say this.
   notes.clear();
   const detail::Listening silent = detail::listen_at(kHere, port);
   (void)come(asked(1, 1, 0.3), [](Rendezvous&) { FAIL(); });
@@ -248,8 +248,8 @@ TEST(Rendezvous, AHostWithoutAnAddress) {
   EXPECT_LT(came.seconds, 10);
 }
 
-/// On Debian a host's own name has the address 127.0.1.1. So a rank on rank 0's host connects from a loopback address,
-/// which ranks on other hosts cannot use.
+/// On Debian a host's own name has the address 127.0.1.1, so a rank on rank 0's host connects to a loopback address.
+/// address() of rank 0 must still return an address that other hosts can reach.
 TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   const std::string outer = outer_address();
   if (outer.empty()) {

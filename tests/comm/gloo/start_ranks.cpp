@@ -1,9 +1,11 @@
 // Starts N processes with torchrun's variables on one host, as torchrun does, and waits for them:
 // start_ranks [--without RANK]... [--lightning] [--grace SECONDS] N PROGRAM ARGUMENTS...
-// --without: does not start this rank. --lightning: sets only the variables that Lightning sets. --grace: seconds (30)
-// after the first failure of a rank until the remaining ranks are killed. Prints a line like "ended: 0 3 137": the exit
-// code of each rank, 128 + n after signal n, "-" for a rank that was not started, "killed" for a rank that was killed
-// after the grace. The exit code is that of the first rank that failed, or 0; 98 for errors of start_ranks itself.
+//   --without RANK    does not start rank RANK
+//   --lightning       sets only the variables that PyTorch Lightning sets
+//   --grace SECONDS   kills all ranks that still run SECONDS (default 30) after the first failure of a rank
+// Prints a line like "ended: 0 3 137" with the exit code of each rank (128 + n after signal n). The line has "-" for a
+// rank that was not started, and "killed" for a rank that start_ranks has killed. The exit code of start_ranks is that
+// of the first rank that failed, 0 if no rank failed, or 98 for errors of start_ranks itself.
 
 #include <sys/prctl.h>
 #include <sys/socket.h>

@@ -11,7 +11,7 @@
 
 namespace lockstep::comm {
 
-// Functions that make the kinds of BucketSum of this library. Each kind has a file in comm/gradients/sums.
+// Functions that make lockstep's own kinds of BucketSum. Each kind has a file in comm/gradients/sums.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
 /// Makes the sum for SumOrder::ranks or SumOrder::tree. Throws DTypeError for a 16-bit type with SumOrder::tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
