@@ -21,8 +21,8 @@ struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
   std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
-  /// Depends on the op: apply adds a residual; coefficients updates the running statistics; backward_apply writes
-  /// dresidual; backward_reduce writes masked.
+  /// The meaning depends on the op. batch_norm_apply adds a residual. batch_norm_coefficients updates the running
+  /// statistics. batch_norm_backward_apply writes dresidual. batch_norm_backward_reduce writes masked.
   bool residual = false;
   bool relu = false;    ///< applies ReLU, with a mask
   bool second = false;  ///< passes a second incoming gradient, dy2
@@ -108,8 +108,8 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   return item;
 }
 
-/// Makes a test case of batch_norm_merge_stats(). Input: parts; output: stats. rows: number of rows of each part. A
-/// part without rows holds zeros, as batch_norm_stats() would write.
+/// Makes a test case of batch_norm_merge_stats(). Input: parts, the statistics of each part of a batch; output: stats.
+/// rows: number of rows of each part. A part without rows has zeros as statistics, as batch_norm_stats() would write.
 inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
   OpCase item;
   item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");

@@ -206,8 +206,8 @@ inline std::vector<DeviceCase> conv2d_device_cases(
   std::vector<DeviceCase> items;
   const ConvCase item = conv_cases_for_devices().at(index / std::size(kConvPasses));
   const ops::ConvPass pass = kConvPasses[index % std::size(kConvPasses)];
-  // The variant alternates with `index`. The number of passes is odd, so each pass gets both variants, for different
-  // convolutions.
+  // `variant` adds a bias and accumulates gradients. It alternates with `index`. The number of passes is odd, so each
+  // pass is tested with and without `variant`, for different convolutions.
   const bool variant = index % 2 == 0;
   ops::ConvDesc d = item.desc;
   d.bias = variant;

@@ -147,8 +147,8 @@ inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model
   return ::testing::AssertionSuccess();
 }
 
-/// A Net for tests of layers. Its constructor checks the statements that the model's layers make about their memory, in
-/// `mode` and, for training, also in evaluation and with recomputation.
+/// A Net for tests of layers. Its constructor checks the statements that the model's layers make about their memory. If
+/// `mode` is train, the constructor also checks an evaluation, and a training plan with recomputation.
 class CheckedNet : public Net {
  public:
   CheckedNet(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,

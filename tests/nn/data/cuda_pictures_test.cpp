@@ -27,8 +27,8 @@ class CudaPictures : public PictureFolder {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset();
   }
-  /// Resets the stand-in of the CUDA runtime. Returns the fields of all batches of `set`, which the emulated GPU
-  /// finishes. `seed` decides the order in which asynchronous work is executed.
+  /// Resets the stand-in of the CUDA runtime. The emulated GPU then finishes all batches of `set`. Returns the fields
+  /// of these batches. `seed` decides the order in which asynchronous work is executed.
   static Fields on_gpu(const Dataset& set, bool keep_jpeg, std::uint64_t seed) {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset({.seed = seed});

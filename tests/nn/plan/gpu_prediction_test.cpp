@@ -141,7 +141,8 @@ TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   EXPECT_GT(low, low_apart);
 }
 
-/// Calls that backward repeats must cost as much as the first time. The text lists them on lines of their own.
+/// Calls that backward repeats must cost as much as the first time. GpuPrediction::text() must list the repeated calls
+/// on lines of their own.
 TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   const Plan plan = planned(resnet(50), 8, {.dtype = DType::bf16, .recompute = Recompute::blocks});
   const GpuPrediction prediction(plan, known_gpu("h200"));

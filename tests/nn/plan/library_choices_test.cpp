@@ -189,7 +189,7 @@ TEST(LibraryChoices, WhatIsKnownIsNotTimedAgain) {
   known.erase(known.begin());
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);
-  // A choice that no library here can plan, as from a machine with other libraries, is timed again.
+  // If the stored choice of a call names a library that this build lacks, the call must be timed again.
   known.begin()->second.choice = "cudnn:eng1";
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);

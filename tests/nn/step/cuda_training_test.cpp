@@ -625,9 +625,9 @@ void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
   }
 }
 
-/// A step that is captured reports ranges of layers and buckets. The second step captures the graphs for two input
-/// states, so it reports them twice. Later steps are one range, the launch of the graph. Runs with and without a tool
-/// (tests/support/nvtx/tool.hpp).
+/// A step that is captured reports ranges of layers and buckets. The second step captures two graphs, one for each of
+/// two input states, so it reports these ranges twice. Each later step reports one range for the launch of a graph.
+/// Runs with and without a tool (tests/support/nvtx/tool.hpp).
 TEST(CudaTraining, RangesOfACapturedStep) {
   using testing::tool_record;
   CudaContext context(Device::cuda(0));
@@ -911,8 +911,9 @@ class Throwing final : public Layer {
   const bool* throws_;
 };
 
-/// A step throws while a weight gradient runs on the side stream. The step must end that work: a later evaluation of
-/// the average stores the parameters in the memory of the gradients.
+/// A step throws while a weight gradient runs on the side stream. Before the step returns, that work must have ended.
+/// Otherwise it could overwrite the parameters, which a later evaluation of the average stores in the memory of the
+/// gradients.
 TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
   bool throws = false;
   ModelBuilder builder("throws", {6});
@@ -981,10 +982,10 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   EXPECT_EQ(differences(outcome, plain), Texts{});
 }
 
-/// The control: leaving out a wait of the side stream, or the main stream's wait for it at the end, must give another
-/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of conv1
-/// until the gradient of fc has ended. This wait only limits memory, so leaving it out changes nothing here. The
-/// reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
+/// The control: leaving out a wait of the side stream, or the main stream's last wait for the side stream, must give
+/// another outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of
+/// conv1 until the gradient of fc has ended. This wait only limits memory, so leaving out this wait changes nothing.
+/// The reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
 TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   RunSetup setup{.graph = CudaGraph::off};
   const Outcome whole = train_on_gpu(setup);

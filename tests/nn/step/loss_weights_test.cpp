@@ -345,8 +345,9 @@ TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   }
 }
 
-/// Each rank has one subdomain: one sample with its own number of cells. Weights by cell count give the result of one
-/// rank with all cells. The control: without weights the result differs.
+/// Each rank has one subdomain: one sample with its own number of cells. If a sample's weight is proportional to its
+/// number of cells, the result must be that of one rank with all cells. The control: without weights the result
+/// differs.
 TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool overlap : {false, true}) {
