@@ -304,8 +304,8 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
-/// Makes a test case of batch_norm_backward_reduce_pair(). Inputs: dy, mask, valid, dy2, and for each of the two norms
-/// x and coefficients. Outputs: masked, and for each norm sums, and dweight and dbias unless its mode ignores them.
+/// Makes a test case of batch_norm_backward_reduce_pair(). Inputs: dy, mask, valid, dy2; x and coefficients of each of
+/// the two norms. Outputs: masked; sums of each norm; dweight and dbias of each norm whose mode does not ignore them.
 /// With in_place, masked starts with the values of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
                                                    bool in_place = false) {
@@ -374,8 +374,8 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
 /// The norm whose dx overwrites the incoming gradient g. apart: neither dx overwrites g.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
-/// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid, and for each of the two norms x,
-/// coefficients and sums; g unless an output overwrites it. Outputs: dx of the first norm and dx of the second.
+/// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid; x, coefficients and sums of each of the
+/// two norms; g unless an output overwrites it. Outputs: dx of the first norm and dx of the second.
 inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;

@@ -150,10 +150,11 @@ double distance(std::vector<double> a, std::vector<double> b) {
   return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
-/// Convolutions that compute the sums of batch norms must give the same gradient. The last batch is not full. In
-/// backward of the residual model, convolutions compute the sums of 5 norms: those whose output is last read by a
-/// convolution, except bn5, which has four gradients. In the model of two blocks, they compute the sums of 3 norms, two
-/// of them in one call.
+/// A plan whose convolutions compute the sums of batch norms must give the gradient of a plan without fusions.
+///
+/// In backward of the residual model, convolutions compute the sums of bn2, bn3, bn6, bn7 and bn8. bn5 is left out,
+/// because its output has four gradients. In backward of the model of two blocks, 3 calls compute the sums of 4 norms:
+/// bn1; bn2 and bn3; bn4.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {

@@ -625,9 +625,9 @@ void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
   }
 }
 
-/// A step that is captured reports ranges of layers and buckets. The second step captures two graphs, one for each of
-/// two input states, so it reports these ranges twice. Each later step reports one range for the launch of a graph.
-/// Runs with and without a tool (tests/support/nvtx/tool.hpp).
+/// Steps 1 and 2 report ranges of layers and buckets. Step 2 captures two graphs, one for each of two input states, so
+/// it reports these ranges twice. In each later step, the launch of a graph is one range. Runs with and without a tool
+/// (tests/support/nvtx/tool.hpp).
 TEST(CudaTraining, RangesOfACapturedStep) {
   using testing::tool_record;
   CudaContext context(Device::cuda(0));
@@ -702,9 +702,9 @@ TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
   expect_in_every_order(kServed, served);
 }
 
-/// Makes steps as a user's program does, then inference. The steps have micro-batches of unequal sizes, inputs on the
-/// device in another order of axes, and loss weights of one kind. Some batches have no valid sample or only weights of
-/// 0, so their steps change nothing. Returns parameters and predictions.
+/// Makes training steps as a user's program does, and then runs inference. The steps have micro-batches of unequal
+/// sizes, inputs on the device in another order of axes, and loss weights of one kind. Some batches have no valid
+/// sample or only weights of 0, so their steps change nothing. Returns parameters and predictions.
 std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weights) {
   ModelBuilder b("own", {3});
   b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
@@ -845,8 +845,8 @@ void expect_needed(const RunSetup& setup, std::initializer_list<std::int64_t> wa
 }
 
 /// The control of EveryOrderOfTheWorkGivesTheSameBits. A micro-batch has two waits: the copies wait for the micro-batch
-/// that used their memory before, and the micro-batch waits for the copies. With one rank the reducer's waits protect
-/// nothing, so tests/comm/nccl_standin_test.cpp tests them.
+/// that used their memory before, and the micro-batch waits for the copies. The test has one rank, so the reducer's
+/// waits protect nothing here; tests/comm/nccl_standin_test.cpp tests these waits.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2}, {1, 2, 3, 4}, 24);
 }
@@ -863,10 +863,13 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   }
 }
 
-/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits: (1) the image stream waits for images
-/// that a step still reads; (2) the step waits for finished images; (3) the copies wait for the step that used their
-/// memory; (4) the copies wait for fields that are on the device already; (5) the step waits for the copies. Wait 3 is
-/// not tested, because the next step's waits include it.
+/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits between streams:
+/// (1) The stream that finishes images waits for the earlier step that reads the same image memory.
+/// (2) The step waits for finished images.
+/// (3) The copies of fields wait for the step that used their memory.
+/// (4) The copies of fields wait for fields that are on the device already.
+/// (5) The step waits for the copies of fields.
+/// Wait 3 is not tested, because the next step's waits include it.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
                 {1, 2, 4, 5}, 160);
@@ -1262,9 +1265,9 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   EXPECT_EQ(tried(CudaGraph::automatic), "");
 }
 
-/// Dividing the optimizer's states over two ranks must not change a bit. With two ranks a sum has two terms, so its
-/// order does not matter. With SumOrder::ranks, the rank that updates a gradient sums it. The ranks add their parts of
-/// the norm for clipping.
+/// With Strategy::zero1, which divides the optimizer's states over two ranks, a step must give the same bits as with
+/// Strategy::ddp. A sum over two ranks has two terms, so its order does not matter. With LARS and with clip_norm, zero1
+/// sums norms in another order, so the results may differ by rounding.
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup setup{
       .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};

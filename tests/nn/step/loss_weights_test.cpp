@@ -1,6 +1,6 @@
 // Tests weights of the loss. A weighted step must equal a step with repeated samples, and a step without the samples of
-// weight 0. Weighted steps of several ranks must equal a step of one rank that has all samples. Also tests finite
-// differences of the loss, and sums of weights that cannot be a divisor.
+// weight 0. Weighted steps of several ranks must equal a step of one rank that has all samples. Also compares updates
+// with finite differences of the loss, and tests sums of weights that cannot be a divisor.
 #include <cmath>
 #include <cstring>
 #include <limits>
