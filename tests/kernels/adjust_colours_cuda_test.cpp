@@ -1,5 +1,5 @@
-// Tests colour changes on a GPU in addition to the test cases that every op has: a grid of all colours, factors out of
-// range, and two calls in a row with the same workspace.
+// Tests colour changes on a GPU: a grid of all colours, factors out of range, and two calls in a row with the same
+// workspace. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// Tests augmentation on a GPU in addition to the test cases that every op has: rejected random draws, input values out
-// of range, the order of samples in the batch, errors.
+// Tests augmentation on a GPU: rejected random draws, input values out of range, the order of samples in the batch,
+// errors. cuda_cases_test.cpp runs the test cases that every op has.
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/kernels/augment_cases.hpp"

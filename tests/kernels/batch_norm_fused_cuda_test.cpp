@@ -1,5 +1,6 @@
-// Tests fused batch norm on a GPU in addition to the test cases that every op has: same bits as the two separate ops,
-// tensors that do not fit into shared memory, padding that must not be read, and values of `valid` out of range.
+// Tests fused batch norm on a GPU: results with the bits of the two separate ops, tensors that do not fit into shared
+// memory, padding that must not be read, and values of `valid` out of range. cuda_cases_test.cpp runs the test cases
+// that every op has.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Tests embedding on a GPU in addition to the test cases that every op has: values out of range in device memory, the
-// order of sums, repeatability, errors.
+// Tests embedding on a GPU: values out of range in device memory, the order of sums, repeatability, errors.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <limits>
 
 #include "tests/kernels/embedding_cases.hpp"

@@ -1,5 +1,5 @@
-// Tests copies on a GPU in addition to the test cases that every op has: values out of range of the target type,
-// integers that double cannot represent, NaN, more than 2^31 elements, errors.
+// Tests copies on a GPU: values out of range of the target type, integers that double cannot represent, NaN, more than
+// 2^31 elements, errors. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// Tests top-k accuracy on a GPU in addition to the test cases that every op has: values out of range in device memory,
-// NaN, errors.
+// Tests top-k accuracy on a GPU: values out of range in device memory, NaN, errors. cuda_cases_test.cpp runs the test
+// cases that every op has.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Tests folder:DIR: the files that it finds, the images that it makes of them, and bad input.
+// Tests the data set folder:DIR: the files that are found, the images that are made of these files, and bad input.
 #include <map>
 
 #include <sys/stat.h>

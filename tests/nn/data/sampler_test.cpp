@@ -148,8 +148,8 @@ struct Setting {
   bool keep_last;
 };
 
-// Over all ranks each sample comes exactly once, without the last partial batch when it is dropped. Global batches hold
-// the same samples in the same order for every number of ranks.
+// Over all ranks each sample must come exactly once, except the samples of a last partial batch that is dropped. For
+// every number of ranks, global batches must hold the same samples in the same order.
 TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
   for (const Setting& setting : {Setting{64, 16, true, false}, Setting{67, 16, true, false},
                                  Setting{67, 16, true, true}, Setting{101, 7, true, true}, Setting{101, 7, false, true},

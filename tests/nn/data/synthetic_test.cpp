@@ -92,8 +92,8 @@ TEST(Synthetic, ClassesAreBalancedAndInRange) {
   EXPECT_EQ(count, std::vector<int>(10, 20));
 }
 
-// A linear classifier can learn nothing from these images: the mean images of two classes differ only by the noise of
-// their samples.
+// A linear classifier must learn nothing from these images. So the mean images of two classes may differ only by the
+// noise of their samples.
 TEST(Synthetic, ClassMeansAreAlike) {
   DataOptions options = small();
   options.synthetic.train_size = 4000;

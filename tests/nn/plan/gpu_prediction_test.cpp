@@ -163,7 +163,7 @@ TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   EXPECT_NE(prediction.text(plan).find("\nagain conv2d forward "), std::string::npos);
 }
 
-/// The memory of the GPU's multiprocessors decides which passes are planned as one launch.
+/// The shared memory of the described GPU must decide which passes of batch norm are planned as one launch.
 TEST(GpuPrediction, PlansForTheGpuItDescribes) {
   const Model model = cifar_resnet(20, 10, 32, 32);
   const auto in_one_launch = [&](const char* gpu) {

@@ -154,7 +154,7 @@ double distance(std::vector<double> a, std::vector<double> b) {
 ///
 /// In backward of the residual model, convolutions compute the sums of bn2, bn3, bn6, bn7 and bn8. bn5 is left out,
 /// because its output has four gradients. In backward of the model of two blocks, 3 calls compute the sums of 4 norms:
-/// bn1; bn2 and bn3; bn4.
+/// bn1, the pair bn2 and bn3, and bn4.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {

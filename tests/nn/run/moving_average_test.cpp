@@ -52,7 +52,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-// Compares with the loop of torchvision's references/classification/train.py, with 6 batches an epoch.
+// Compares the average with that of torchvision's references/classification/train.py, with 6 batches an epoch.
 TEST_F(MovingAverage, IsTorchvisionsInF64) {
   struct Loop {
     double decay;

@@ -553,8 +553,8 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
     EXPECT_GT(b.samples_per_second, 0);
   }
   EXPECT_EQ(late.steps_late, (std::vector<std::int64_t>{2, 2, 2, 2, 1, 0, 2, 2, 2, 2, 1, 0}));
-  // No call waits for the stream between the reports of an epoch. The last reports of an epoch wait for the end of the
-  // stream's work.
+  // No call may wait for the stream between the reports of an epoch. The last reports of an epoch wait for the end of
+  // the stream's work.
   EXPECT_EQ(late.waits_until_report[0], late.waits_until_report[3]);
   EXPECT_EQ(late.waits_until_report[6], late.waits_until_report[9]);
 }

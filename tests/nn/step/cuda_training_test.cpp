@@ -1,6 +1,6 @@
-// Tests whole training on a CudaContext without a GPU. The library's host code runs on a stand-in for the CUDA runtime,
-// and its kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports an
-// error.
+// Tests whole training on a CudaContext without a GPU. lockstep's host code runs on a stand-in for the CUDA runtime,
+// and lockstep's kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports
+// an error.
 #include <pthread.h>
 
 #include <algorithm>

@@ -426,8 +426,8 @@ TEST(LossWeights, RanksMayHaveDifferentKinds) {
   });
 }
 
-/// A step whose weights have no positive, finite sum changes nothing: parameters, momenta, counters, the loss scale,
-/// and all later steps.
+/// A step whose weights have no positive, finite sum must not change anything: parameters, momenta, counters, the loss
+/// scale, and all later steps.
 TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
   struct Case {
     List weights;
