@@ -84,8 +84,8 @@ TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
 }
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
-/// The stand-in for nvJPEG decodes with libjpeg, so its bytes equal the host's. The loader's threads decode the files
-/// that nvJPEG does not decode: large JPEG files, CMYK and PNG.
+/// The stand-in for nvJPEG decodes with libjpeg, so the finished images must have the host's bytes. The loader's
+/// threads decode the files that nvJPEG does not decode: large JPEG files, CMYK and PNG.
 TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   put("train/b/cmyk.jpg",
       testing::jpeg(testing::pixels(12, 14, 4, [](auto y, auto x, int c) { return 9 * x + y + c; })));

@@ -322,8 +322,8 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
-// `pad` and `flip` are numbers in the option texts. Reflected padding and alternating mirroring have keys of their own,
-// pad_mode and flip_mode.
+// `pad` and `flip` must be numbers in the option texts. Reflected padding and alternating mirroring must have keys of
+// their own, pad_mode and flip_mode.
 TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;

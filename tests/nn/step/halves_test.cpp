@@ -84,7 +84,7 @@ TEST(Halves, ThatAreAbandonedChangeNoParameter) {
   EXPECT_EQ(step.wait_loss().value, expected.wait_loss().value);
 }
 
-/// A flat vector has elements for frozen parameters, too. Their gradients are 0.
+/// A flat vector must have elements for frozen parameters, too. The gradients of these elements must be 0.
 TEST(FlatVectors, HaveRoomForFrozenParameters) {
   const Model model = small().freezing("conv");
   Step step(model, {.max_batch = 6, .seed = 3});

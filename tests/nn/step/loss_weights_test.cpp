@@ -140,8 +140,8 @@ TEST(LossWeights, OnesGiveTheBitsOfNone) {
   }
 }
 
-/// The oracle uses no weights: its batch contains a sample of weight 3 three times, and leaves out a sample of weight
-/// 0.
+/// Weighted steps must equal the steps of an oracle without weights. The batch of the oracle contains a sample of
+/// weight 3 three times, and leaves out a sample of weight 0.
 TEST(LossWeights, AreAsRepeatedSamples) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   for (const Loss loss : {Loss::cross_entropy, Loss::mse, Loss::huber}) {
@@ -303,7 +303,8 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
   EXPECT_GT(second, 0);
 }
 
-/// Sequences of unequal lengths are padded. The oracle takes every existing position as a separate sample.
+/// Sequences of unequal lengths are padded, and the padding has weight 0. The result must equal that of an oracle that
+/// takes every existing position as a separate sample.
 TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   constexpr std::int64_t kLength = 5;
   const std::vector<std::int64_t> lengths{5, 2, 1, 4};
