@@ -199,8 +199,8 @@ inline std::size_t conv2d_device_passes() {
   return conv_cases_for_devices().size() * std::size(kConvPasses);
 }
 
-/// Returns the test cases for a GPU for pair number `index` of convolution and pass: every type, with each choice that
-/// choices(desc, pass) returns.
+/// Returns the test cases for a GPU of one pair (convolution, pass). index: index of the pair. There is one test case
+/// for each type and each choice that choices(desc, pass) returns.
 inline std::vector<DeviceCase> conv2d_device_cases(
     std::size_t index, const std::function<std::vector<std::string>(const ops::ConvDesc&, ops::ConvPass)>& choices) {
   std::vector<DeviceCase> items;

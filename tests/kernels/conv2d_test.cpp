@@ -543,7 +543,7 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
     EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
     EXPECT_EQ(found.back(), "reference");
     // A processor that supports bf16 in one pass supports it in all passes, with and without accumulation. The first
-    // choice then is one in bf16.
+    // choice must then compute in bf16.
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       d.grad_mode = mode;
       const std::string first = ops::conv2d_choices(context, d, pass).front();

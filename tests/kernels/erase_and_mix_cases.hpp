@@ -16,7 +16,7 @@ namespace lockstep::testing {
 struct EraseAndMixParams {
   Shape images;           ///< shape (N, P, H, W, 3): N samples of P pictures
   std::int64_t gap = 0;   ///< unused numbers after each row of a table
-  bool in_place = false;  ///< output overwrites the images; needs P = 1
+  bool in_place = false;  ///< output overwrites the images; needs one picture per sample
   bool none = false;      ///< every rectangle is empty, and mixtures show picture 0 only
 };
 

@@ -124,7 +124,7 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
 }
 
 /// The images per second were computed by hand for convolutions that also compute the sums of batch norms wherever
-/// possible. An image then moves 279.5 MB in all, and these convolutions run at 0.65 of the usual rate.
+/// possible. An image then moves 279.5 MB in all, and these convolutions run at 0.65 of the rate of other convolutions.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});
