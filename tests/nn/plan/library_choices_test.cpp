@@ -130,7 +130,8 @@ TEST(LibraryChoices, ARefusedCandidateIsLeftOutAndAnErrorOfTheDeviceIsNot) {
 
 TEST(LibraryChoices, TheMedianCounts) {
   Fixture f;
-  // The first candidate is fast except in one run that the system disturbed; the others are slow except in one run.
+  // The first candidate takes 2 s, except 50 s in one run. All other candidates take 3 s, except 0.5 s in one run. The
+  // median must decide, so the first candidate must be chosen.
   std::map<std::string, int> turn;
   std::string first;
   const CallTimer timer = [&](Context&, const std::string& choice, const std::function<void()>&) {

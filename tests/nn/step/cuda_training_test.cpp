@@ -433,7 +433,7 @@ TEST(CudaTraining, ComesToWhatTheHostComesTo) {
   }
 }
 
-/// Returns a model that reads samples with three axes of space.
+/// Returns a model that reads samples with three spatial axes.
 Model field() {
   ModelBuilder b("field", {4, 5, 3, 2});
   NodeId x = b.conv3d("c1", b.input(), 4, {.pad = 1, .bias = true});
@@ -443,7 +443,7 @@ Model field() {
   return b.build();
 }
 
-/// Returns a model that reads samples with one axis of space.
+/// Returns a model that reads samples with one spatial axis.
 Model series() {
   ModelBuilder b("series", {11, 3});
   NodeId x = b.conv1d("c1", b.input(), 4, {.pad = 1, .bias = true, .dilation = 2});
