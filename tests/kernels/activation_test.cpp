@@ -17,8 +17,8 @@ namespace {
 
 using ops::Activation;
 
-/// Computes the formulas of the op's contract in long double (64-bit mantissa). For gelu it uses erf, while the op uses
-/// erfc.
+/// Computes an activation in long double (64-bit mantissa), by the formulas of the op's contract. gelu is computed with
+/// erf here, and with erfc in the op.
 long double function(Activation kind, long double x) {
   constexpr long double kPi = std::numbers::pi_v<long double>;
   switch (kind) {

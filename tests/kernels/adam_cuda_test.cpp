@@ -1,5 +1,5 @@
-// Tests Adam on a GPU in addition to the test cases that every op has: ranges of an arena, elements that are not
-// updated, and the step number in device memory.
+// Tests Adam on a GPU: ranges of an arena, elements that are not updated, and the step number in device memory.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>

@@ -1,4 +1,5 @@
-// Tests add on a GPU in addition to the test cases that every op has: in place, and on more than 2^31 elements.
+// Tests add on a GPU: in-place calls, and more than 2^31 elements. cuda_cases_test.cpp runs the test cases that every
+// op has.
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>

@@ -1,5 +1,5 @@
-// Tests colour changes on a GPU in addition to the test cases that every op has: a grid of all colours, factors out of
-// range, and two calls in a row with the same workspace.
+// Tests colour changes on a GPU: a grid of all colours, factors out of range, and two calls in a row with the same
+// workspace. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 
@@ -35,8 +35,8 @@ TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
   compare(item, cpu(), item, cuda(), 0);
 }
 
-/// Compares GPU and host on all bytes, as greys and in one channel. The factors are very small, large, and multiples of
-/// a half. With multiples of a half, products are halfway between two bytes.
+/// Compares GPU and host on all 256 byte values, as grey pixels and in the red channel alone. The factors are very
+/// small, large, and multiples of a half. With multiples of a half, products are halfway between two bytes.
 TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
   std::vector<double> bytes;
   for (int byte = 0; byte < 256; ++byte) {

@@ -103,7 +103,7 @@ TEST(AdjustColours, WhatIsNoKindCountsAsNone) {
               changed({colour_change(ColourKind::hue, 0.2)}, image))
         << kind;
   }
-  // Of two contrasts in a list only the first has an effect.
+  // Of two changes of contrast in a list, only the first may have an effect.
   const auto contrast = colour_change(ColourKind::contrast, 0.3);
   const auto hue = colour_change(ColourKind::hue, 0.2);
   EXPECT_EQ(changed({hue, contrast, hue, contrast}, image), changed({hue, contrast, hue}, image));

@@ -1,5 +1,5 @@
-// Tests augmentation on a GPU in addition to the test cases that every op has: rejected random draws, input values out
-// of range, the order of samples in the batch, errors.
+// Tests augmentation on a GPU: rejected random draws, input values out of range, the order of samples in the batch,
+// errors. cuda_cases_test.cpp runs the test cases that every op has.
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/kernels/augment_cases.hpp"
@@ -11,8 +11,9 @@ namespace {
 
 using CudaAugment = CudaTest;
 
-/// For these samples the row or column offset is drawn twice. The first number is rejected, because keeping it would
-/// make some offsets more likely than others. With this padding that happens once in 21 million draws.
+/// For these samples, the first random number for the row or column offset must be rejected and drawn again. Otherwise
+/// some offsets would be more likely than others. With this padding, one in 21 million numbers is rejected. The GPU
+/// must give the images of the host.
 TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
   constexpr std::int64_t kPad = 102;
   const std::vector<double> ids{8592760991, 8594298715, 8595826875};

@@ -220,7 +220,7 @@ TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
     EXPECT_FALSE(has_same_bits(turned_out.view().slice(0, n, n + 1),
                                out.view().slice(0, (from + 1) % kSamples, (from + 1) % kSamples + 1)));
   }
-  // Another epoch or another seed draws other windows.
+  // Another epoch or another seed must draw other windows.
   epoch.constant(6);
   ops::augment(context, desc, images, ids, epoch, {}, turned_out);
   EXPECT_FALSE(has_same_bits(turned_out, out));

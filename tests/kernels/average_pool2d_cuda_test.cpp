@@ -1,4 +1,5 @@
-// Tests average pooling on a GPU in addition to the test cases that every op has: NaN, and more than 2^31 elements.
+// Tests average pooling on a GPU: NaN, and more than 2^31 elements. cuda_cases_test.cpp runs the test cases that every
+// op has.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

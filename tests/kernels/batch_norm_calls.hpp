@@ -21,8 +21,8 @@ struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
   std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
-  /// Depends on the op: apply adds a residual; coefficients updates the running statistics; backward_apply writes
-  /// dresidual; backward_reduce writes masked.
+  /// The meaning depends on the op. batch_norm_apply adds a residual. batch_norm_coefficients updates the running
+  /// statistics. batch_norm_backward_apply writes dresidual. batch_norm_backward_reduce writes masked.
   bool residual = false;
   bool relu = false;    ///< applies ReLU, with a mask
   bool second = false;  ///< passes a second incoming gradient, dy2
@@ -108,8 +108,8 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   return item;
 }
 
-/// Makes a test case of batch_norm_merge_stats(). Input: parts; output: stats. rows: number of rows of each part. A
-/// part without rows holds zeros, as batch_norm_stats() would write.
+/// Makes a test case of batch_norm_merge_stats(). Input: parts, the statistics of each part of a batch; output: stats.
+/// rows: number of rows of each part. A part without rows has zeros as statistics, as batch_norm_stats() would write.
 inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
   OpCase item;
   item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");
@@ -304,8 +304,8 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
-/// Makes a test case of batch_norm_backward_reduce_pair(). Inputs: dy, mask, valid, dy2, and for each of the two norms
-/// x and coefficients. Outputs: masked, and for each norm sums, and dweight and dbias unless its mode ignores them.
+/// Makes a test case of batch_norm_backward_reduce_pair(). Inputs: dy, mask, valid, dy2; x and coefficients of each of
+/// the two norms. Outputs: masked; sums of each norm; dweight and dbias of each norm whose mode does not ignore them.
 /// With in_place, masked starts with the values of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
                                                    bool in_place = false) {
@@ -374,8 +374,8 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
 /// The norm whose dx overwrites the incoming gradient g. apart: neither dx overwrites g.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
-/// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid, and for each of the two norms x,
-/// coefficients and sums; g unless an output overwrites it. Outputs: dx of the first norm and dx of the second.
+/// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid; x, coefficients and sums of each of the
+/// two norms; g unless an output overwrites it. Outputs: dx of the first norm and dx of the second.
 inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;

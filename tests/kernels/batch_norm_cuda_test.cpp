@@ -1,5 +1,6 @@
-// Tests batch norm on a GPU in addition to the test cases that every op has: precision of the statistics, values of
-// `valid` out of range, padding that must not be read, masks of rounded values, and more than 2^31 elements.
+// Tests batch norm on a GPU: precision of the statistics, values of `valid` out of range, padding that must not be
+// read, masks of rounded values, and more than 2^31 elements. cuda_cases_test.cpp runs the test cases that every op
+// has.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

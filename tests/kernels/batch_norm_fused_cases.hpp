@@ -14,9 +14,10 @@ namespace lockstep::testing {
 enum class FusedPlace : unsigned char { apart, in_place };
 
 /// Makes a test case of batch_norm_fused_forward(). Inputs: x, valid, weight, bias; residual if p.residual, unless y
-/// overwrites it. Outputs: y, stats, coefficients, running_mean, running_var; mask if p.relu. y never overwrites the
-/// residual if there is a mask. Each type would round the initial values of y on its own, and bits of the mask would
-/// differ between types.
+/// overwrites it. Outputs: y, stats, coefficients, running_mean, running_var; mask if p.relu.
+///
+/// If there is a mask, y never overwrites the residual. y would start with the residual, rounded to the type of the
+/// test case, and so the masks of two types would differ.
 inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
   const Shape channels{p.shape.back()};
   const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;
@@ -132,8 +133,9 @@ inline std::vector<OpCase> batch_norm_fused_calls(const BatchNormParams& p, int 
 }
 
 /// Returns parameters of test cases. Channels: numbers for which the op can do a pass in one launch, and numbers for
-/// which it cannot (17, 12, and 56 in f32, where a tile would end within a byte of the mask). Rows: none, one chunk,
-/// several, and more chunks than there are blocks. Padding: none, part of the chunks, all chunks.
+/// which it cannot (17, 12, and in f32 also 56). With 56 channels in f32, a tile would end within a byte of the mask.
+/// Rows: none, one chunk, several, and more chunks than there are blocks. Padding: none, part of the chunks, all
+/// chunks.
 inline std::vector<BatchNormParams> batch_norm_fused_params() {
   const Shape shapes[] = {{0, 8},  {1, 8},   {7, 31, 16}, {5, 3, 64}, {3, 7, 136},    {6, 50, 32},
                           {4, 17}, {33, 12}, {9, 40, 56}, {2, 1000},  {11, 60, 5, 8}, {12, 111, 24}};

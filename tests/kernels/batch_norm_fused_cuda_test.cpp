@@ -1,5 +1,6 @@
-// Tests fused batch norm on a GPU in addition to the test cases that every op has: same bits as the two separate ops,
-// tensors that do not fit into shared memory, padding that must not be read, and values of `valid` out of range.
+// Tests fused batch norm on a GPU: results with the bits of the two separate ops, tensors that do not fit into shared
+// memory, padding that must not be read, and values of `valid` out of range. cuda_cases_test.cpp runs the test cases
+// that every op has.
 #include <algorithm>
 #include <cmath>
 
@@ -56,8 +57,8 @@ TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
   }
 }
 
-/// Tests more work items than an H100 has blocks. Each block keeps two or three items, which need more shared memory
-/// than a kernel may use by default.
+/// Tests more work items than the grid has blocks on an H100. Each block keeps two or three items, which need more
+/// shared memory than a kernel may use by default.
 TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
   const std::int64_t images = std::max(kLarge >> 22, std::int64_t{3});
   for (const std::int64_t n : {images, images * 300 / 512}) {
@@ -93,7 +94,8 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
   }
 }
 
-/// Fills the padding of the inputs with NaN. The padding must not change any sum, its gradient is 0, and its y is NaN.
+/// Fills the padding of the inputs with NaN. The padding must not change any sum. In the padding, dx must be 0 and y
+/// must be NaN.
 TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
   const BatchNormParams p{{6, 70, 16}, DType::f32, 4, true, true, true};
   const auto with_padding = [](const Generator& start) {

@@ -41,9 +41,9 @@ inline Generator given_sums(std::int64_t channels, std::int64_t rows, GivenSums 
   };
 }
 
-/// Makes a test case of batch_norm_coefficients_given(). Inputs: x, valid, weight, bias, sums; shift unless p.relu,
-/// where the op takes running_mean as shift. Outputs: stats, coefficients, running_mean, running_var. The op updates
-/// the running statistics if p.residual or p.relu.
+/// Makes a test case of batch_norm_coefficients_given(). Inputs: x, valid, weight, bias, sums; shift unless p.relu. If
+/// p.relu, the op takes running_mean as the shift. Outputs: stats, coefficients, running_mean, running_var. The op
+/// updates the running statistics if p.residual or p.relu.
 inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, GivenSums kind = GivenSums::good) {
   OpCase item = batch_norm_coefficients_case(p);
   item.name = name_of_case("coefficients_given", p) + (kind == GivenSums::good       ? ""

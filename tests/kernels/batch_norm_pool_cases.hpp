@@ -167,8 +167,8 @@ inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
 }
 
 /// Returns parameters of test cases: a small version of ResNet-50's stem; odd sizes and channels; padding on one side,
-/// none, and of two pixels; images of one window, one pixel, and one row; no image; more channels than one tile of a
-/// sum.
+/// no padding, and padding of two pixels; images of one window, one pixel, and one row; no image; more channels than
+/// one tile of a sum.
 inline std::vector<StemParams> stem_params(DType dtype) {
   const auto pool = [=](const Shape& x, std::array<std::int64_t, 2> before, std::array<std::int64_t, 2> after) {
     return PoolParams{x, {{3, 3}, {2, 2}, before, after}, dtype};

@@ -1,5 +1,5 @@
-// Tests the fused batch norm, ReLU and max pooling on a GPU in addition to the test cases that every op has: NaN,
-// values of `valid` out of range, repeatability.
+// Tests the fused batch norm, ReLU and max pooling on a GPU: NaN, values of `valid` out of range, repeatability.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <algorithm>
 #include <cmath>
 

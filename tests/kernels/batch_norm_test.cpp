@@ -118,8 +118,8 @@ TEST(BatchNorm, CountsOfZeroAndOne) {
   }
 }
 
-// A batch with NaN or infinite statistics must not change the running statistics of that channel. The coefficients
-// still show the NaN.
+// If a batch's statistics of a channel are NaN or infinite, the running statistics of the channel must not change. The
+// coefficients must still show the NaN.
 TEST(BatchNorm, RunningStatisticsStayFinite) {
   CpuContext context;
   const auto bad = [](auto type) {
@@ -415,8 +415,8 @@ TEST(BatchNorm, ApplyInPlaceHasTheSameBits) {
   }
 }
 
-// Vector instructions write and read the mask of an f32 tensor, and plain code that of an f64 tensor. Both must give
-// the same bits.
+// Vector instructions write and read the mask of an f32 tensor. Plain code writes and reads the mask of an f64 tensor.
+// The two masks must have the same bits.
 TEST(BatchNorm, MasksOfBothTypesAgree) {
   CpuContext context({.threads = 2});
   for (const std::int64_t rows : {1, 2, 3, 5, 8, 31, 33, 100, 999}) {

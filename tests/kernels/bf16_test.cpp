@@ -99,6 +99,7 @@ TEST(Bf16Numbers, KeepNanInfinityAndSubnormals) {
 }
 
 /// Multiplies all 2^16 bf16 numbers by 1.5. Half of the products lie between two bf16 numbers, and many are exact ties.
+/// Each product must be rounded to nearest even.
 TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
   CpuContext context;
   GuardedTensor x(Shape{1 << 16}, DType::bf16);

@@ -1,4 +1,4 @@
-// Tests clipping on a GPU in addition to the test cases that every op has: norms that are not finite.
+// Tests clipping on a GPU: norms that are not finite. cuda_cases_test.cpp runs the test cases that every op has.
 #include "tests/kernels/clip_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 

@@ -199,15 +199,15 @@ inline std::size_t conv2d_device_passes() {
   return conv_cases_for_devices().size() * std::size(kConvPasses);
 }
 
-/// Returns the test cases for a GPU for pair number `index` of convolution and pass: every type, with each choice that
-/// choices(desc, pass) returns.
+/// Returns the test cases for a GPU of one pair (convolution, pass). index: index of the pair. There is one test case
+/// for each type and each choice that choices(desc, pass) returns.
 inline std::vector<DeviceCase> conv2d_device_cases(
     std::size_t index, const std::function<std::vector<std::string>(const ops::ConvDesc&, ops::ConvPass)>& choices) {
   std::vector<DeviceCase> items;
   const ConvCase item = conv_cases_for_devices().at(index / std::size(kConvPasses));
   const ops::ConvPass pass = kConvPasses[index % std::size(kConvPasses)];
-  // The variant alternates with `index`. The number of passes is odd, so each pass gets both variants, for different
-  // convolutions.
+  // `variant` adds a bias and accumulates gradients. It alternates with `index`. The number of passes is odd, so each
+  // pass is tested with and without `variant`, for different convolutions.
   const bool variant = index % 2 == 0;
   ops::ConvDesc d = item.desc;
   d.bias = variant;

@@ -517,7 +517,8 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", strided_3d(4, 4, 3, 1, 1, 1, DType::bf16), to_w));
 }
 
-/// Without bf16 instructions, oneDNN's choices are those that convert to f32. The test passes on any processor.
+/// For bf16, each choice of oneDNN for f32 must also be a choice with the suffix -via-f32, which converts to f32.
+/// Without bf16 instructions, oneDNN has no other choices for bf16. The test passes on any processor.
 TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
@@ -542,7 +543,7 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
     EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
     EXPECT_EQ(found.back(), "reference");
     // A processor that supports bf16 in one pass supports it in all passes, with and without accumulation. The first
-    // choice then is one in bf16.
+    // choice must then compute in bf16.
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       d.grad_mode = mode;
       const std::string first = ops::conv2d_choices(context, d, pass).front();
@@ -717,7 +718,8 @@ struct NormTensors {
   }
 };
 
-/// The expected sums come from plain loops over the output of the same convolution without the sums.
+/// A convolution plan must also compute the sums of a batch norm. The expected sums come from plain loops over the
+/// output of a plan that computes no sums.
 TEST(Conv2d, ServesANorm) {
   CpuContext context({.threads = 2});
   for (const ops::ConvNorm norm : {ops::ConvNorm{true}, ops::ConvNorm{true, true}, ops::ConvNorm{true, false, true},

@@ -97,7 +97,7 @@ TEST_F(CudnnFailures, APlanThatFailsIsAskedForOnceUnlessMemoryRanOut) {
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   EXPECT_TRUE(said(cache).starts_with("memory: "));
   EXPECT_EQ(said(cache), "planned");
-  // A lack of memory must not be cached either when prepare() makes the plans in threads.
+  // If prepare() makes the plans in threads and runs out of memory, the failure must not be cached.
   PlanCache ahead;
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   const std::vector<Target> two{target(), target()};

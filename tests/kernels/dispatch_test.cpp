@@ -8,8 +8,8 @@
 #include "control.hpp"
 #endif
 
-// These ops are defined outside of the library, as in a host program. dispatch() must work in files that define none of
-// the library's macros.
+// These ops are defined outside of lockstep, as in a host program. dispatch() must work in files that define none of
+// lockstep's macros.
 namespace outside {
 namespace backend {
 

@@ -1,5 +1,5 @@
-// Tests dropout on a GPU in addition to the test cases that every op has: extreme ids and epochs, the same decisions in
-// every type, the order of samples in the batch.
+// Tests dropout on a GPU: extreme ids and epochs, the same decisions in every type, the order of samples in the batch.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include "tests/kernels/dropout_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

@@ -1,5 +1,5 @@
-// Tests embedding on a GPU in addition to the test cases that every op has: values out of range in device memory, the
-// order of sums, repeatability, errors.
+// Tests embedding on a GPU: values out of range in device memory, the order of sums, repeatability, errors.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <limits>
 
 #include "tests/kernels/embedding_cases.hpp"
@@ -32,8 +32,8 @@ TEST_F(CudaEmbedding, BadIdsCountInTheValidSequencesOnly) {
   }
 }
 
-/// Three tokens with the same id are `distance` apart. The sum must run in token order, also if they are further apart
-/// than the tokens that a block reads at once.
+/// Three tokens with the same id are `distance` apart. The sum must run in token order, even if a block cannot read all
+/// three tokens at once.
 TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
   for (const std::int64_t distance : {1, 33, 128, 700}) {
     OpCase item = embedding_backward_case({2, 3, Shape{2 * distance + 1}}, DType::f32, GradMode::overwrite);

@@ -84,7 +84,8 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
   });
 }
 
-/// The reference searches all tokens for each row of the table. The op looks up the row of each token.
+/// Compares the op, which looks up the row of each token, with a reference that searches all tokens for each row of the
+/// table.
 TEST(Embedding, MatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const EmbeddingParams& p : embedding_params()) {

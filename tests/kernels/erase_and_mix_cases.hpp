@@ -16,7 +16,7 @@ namespace lockstep::testing {
 struct EraseAndMixParams {
   Shape images;           ///< shape (N, P, H, W, 3): N samples of P pictures
   std::int64_t gap = 0;   ///< unused numbers after each row of a table
-  bool in_place = false;  ///< output overwrites the images; needs P = 1
+  bool in_place = false;  ///< output overwrites the images; needs one picture per sample
   bool none = false;      ///< every rectangle is empty, and mixtures show picture 0 only
 };
 
@@ -73,7 +73,8 @@ inline std::vector<double> mixture_table(const EraseAndMixParams& p) {
 
 inline constexpr std::array<std::uint8_t, 3> kEraseFill{11, 222, 133};
 
-/// Makes a test case of erase_and_mix(). Inputs: erasures, mixtures (if P = 2), images (unless in place); output: out.
+/// Makes a test case of erase_and_mix(). Inputs: erasures; mixtures if each sample has two pictures; images unless
+/// p.in_place. Output: out.
 inline OpCase erase_and_mix_case(const EraseAndMixParams& p) {
   const std::int64_t samples = p.images[0];
   const std::int64_t pictures = p.images[1];

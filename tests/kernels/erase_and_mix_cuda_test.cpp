@@ -1,5 +1,5 @@
-// Tests erasing and mixing on a GPU in addition to the test cases that every op has: values out of range, all pairs of
-// bytes, and output and pictures at different distances from a 16-byte boundary.
+// Tests erasing and mixing on a GPU: values out of range, all pairs of bytes, and output and pictures at different
+// distances from a 16-byte boundary. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 

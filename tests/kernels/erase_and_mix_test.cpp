@@ -194,7 +194,8 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   Arguments mixed = one;
   mixed.mixtures = mixtures;
   EXPECT_THROW(run(mixed), ShapeError);
-  // The output may overwrite one picture but not two. No other views may overlap.
+  // The output may overwrite the images if each sample has one picture, but not if each has two. No other views may
+  // overlap.
   Arguments in_place = one;
   in_place.out.data = in_place.images.data;
   EXPECT_NO_THROW(run(in_place));

@@ -1,5 +1,5 @@
-// Tests fill on a GPU in addition to the test cases that every op has: views off 16-byte boundaries, special values,
-// and more than 2^31 elements.
+// Tests fill on a GPU: views off 16-byte boundaries, special values, and more than 2^31 elements. cuda_cases_test.cpp
+// runs the test cases that every op has.
 #include <array>
 #include <cmath>
 

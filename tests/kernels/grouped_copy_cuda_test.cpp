@@ -1,5 +1,5 @@
-// Tests grouped copies on a GPU in addition to the test cases that every op has: sources and targets that begin at
-// different distances from a 16-byte boundary, and more than 2^31 bytes.
+// Tests grouped copies on a GPU: sources and targets that begin at different distances from a 16-byte boundary, and
+// more than 2^31 bytes. cuda_cases_test.cpp runs the test cases that every op has.
 #include <lockstep/kernels/fill.hpp>
 
 #include "tests/kernels/grouped_copy_cases.hpp"

@@ -43,8 +43,8 @@ class JpegDecoderGpu : public ::testing::Test {
   }
 };
 
-/// Decodes batches smaller and larger than those that nvJPEG decodes on the GPU at once. The images are smooth, so the
-/// decoders' roundings differ little.
+/// The pixels must equal those of libjpeg up to rounding. The images are smooth, so roundings differ little. Tests
+/// batches smaller and larger than those that nvJPEG decodes on the GPU at once.
 TEST_F(JpegDecoderGpu, PixelsAreThoseOfLibjpegButForRoundings) {
   CudaContext context(Device::cuda(0));
   CpuContext host;

@@ -1,5 +1,5 @@
-// Tests LARS on a GPU in addition to the test cases that every op has: a ratio for each tensor, and elements that are
-// not updated.
+// Tests LARS on a GPU: updates of one tensor at a time, and elements that are not updated. cuda_cases_test.cpp runs the
+// test cases that every op has.
 #include "tests/kernels/arena_checks.hpp"
 #include "tests/kernels/lars_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -114,8 +114,8 @@ TEST(Lars, DividedOverRangesMatchesTheNaiveFormula) {
   expect_the_naive_formula(lars_divided_params(), true);
 }
 
-/// If the squares come from a single range, they are summed in the order of lars_update(), so the update has the same
-/// bits.
+/// If a single range covers the arena, its squares are summed in the order of lars_update(). So the divided update must
+/// give the bits of lars_update().
 TEST(Lars, SquaresOfOneRangeGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   for (const LarsOptions& o : lars_options()) {

@@ -72,7 +72,7 @@ inline std::vector<OpCase> low_rank_cases(DType dtype) {
   return items;
 }
 
-/// Returns the test cases for a GPU, in f32 only. PowerSGD adds gradients in f32, so the GPU has no other type.
+/// Returns the test cases for a GPU. The ops have GPU kernels for f32 only, because PowerSGD adds gradients in f32.
 inline std::vector<DeviceCase> low_rank_device_cases() {
   return same_cases(low_rank_cases(DType::f32));
 }

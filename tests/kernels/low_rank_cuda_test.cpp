@@ -1,4 +1,5 @@
-// Tests the ops of PowerSGD on a GPU in addition to the test cases that every op has: gradients that are not finite.
+// Tests the ops of PowerSGD on a GPU: gradients that are not finite. cuda_cases_test.cpp runs the test cases that every
+// op has.
 #include "tests/kernels/low_rank_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 

@@ -79,7 +79,7 @@ TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   }
 }
 
-/// The reference is Gram-Schmidt with two passes in long double.
+/// Compares the op with two passes of Gram-Schmidt in long double.
 TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{255, 2}, Shape{700, 4}}) {

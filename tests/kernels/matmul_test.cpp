@@ -150,8 +150,8 @@ TEST(Matmul, ABatchHasALeadingAxis) {
   }
 }
 
-/// The integers are so small that every sum is exact in any order. So an element that is missing or added twice always
-/// changes the result.
+/// The integers are so small that every sum is exact in any order, so the results must be exact. An element that is
+/// missing or added twice would change the result.
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
   const auto whole = [](std::uint64_t seed) {
     return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0

@@ -1,5 +1,5 @@
-// Tests maximum pooling on a GPU in addition to the test cases that every op has: NaN and infinity, indices of pixels
-// outside of their windows, and more than 2^31 elements.
+// Tests maximum pooling on a GPU: NaN and infinity, indices of pixels outside of their windows, and more than 2^31
+// elements. cuda_cases_test.cpp runs the test cases that every op has.
 #include <array>
 #include <cmath>
 

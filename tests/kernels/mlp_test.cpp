@@ -101,7 +101,7 @@ TEST(Mlp, MatchesLoopsInLongDouble) {
   }
 }
 
-// The contract says that the bits of a sample's output depend on the sample only.
+// By the contract of Mlp, the bits of a sample's output must depend on the sample only.
 TEST(Mlp, ASampleHasItsBitsInAnyNumberOfSamplesAndThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Activation kind : {Activation::tanh, Activation::gelu, Activation::silu, Activation::relu}) {

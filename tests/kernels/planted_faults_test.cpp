@@ -24,8 +24,8 @@ constexpr int kSchedules = kRace ? 1 : 6;  // number of thread schedules; the ra
 /// status, or -1 if no test could be run.
 int run_tests(int fault, const char* filter, std::string& output) {
   for (int first = 0; first < kSchedules; ++first) {
-    // GCOV_PREFIX keeps these runs out of the line coverage. The shards of this program divide the faults, so the shard
-    // variables are reset for the child.
+    // GCOV_PREFIX keeps these runs out of the line coverage. GoogleTest's shard variables divide the faults among
+    // processes of this program. They are reset for the child, which must run all tests that `filter` selects.
     const std::string command = "GTEST_TOTAL_SHARDS=1 GTEST_SHARD_INDEX=0 GCOV_PREFIX=" + ::testing::TempDir() +
                                 "planted LOCKSTEP_PLANTED_FAULT=" + std::to_string(fault) +
                                 " LOCKSTEP_EMULATION_FIRST=" + std::to_string(first) +

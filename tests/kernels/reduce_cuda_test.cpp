@@ -1,5 +1,5 @@
-// Tests sums on a GPU in addition to the test cases that every op has: long sums, repeatability, views off 16-byte
-// boundaries, more than 2^31 elements, errors.
+// Tests sums on a GPU: long sums, repeatability, views off 16-byte boundaries, more than 2^31 elements, errors.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

@@ -1,5 +1,5 @@
-// Tests regression losses on a GPU in addition to the test cases that every op has: values out of range in device
-// memory, NaN, in place and off 16-byte boundaries, repeatability.
+// Tests regression losses on a GPU: values out of range in device memory, NaN, in-place calls, views off 16-byte
+// boundaries, repeatability. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 

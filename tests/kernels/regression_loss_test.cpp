@@ -100,7 +100,8 @@ TEST(RegressionLoss, NaNAndInfinitiesShow) {
   }
 }
 
-/// The reference computes sample by sample in double, and distinguishes the signs of the differences.
+/// Compares the op with a reference that computes sample by sample in double, and distinguishes the signs of the
+/// differences.
 TEST(RegressionLoss, MatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const RegressionLossParams& p : regression_loss_params()) {

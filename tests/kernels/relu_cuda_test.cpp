@@ -1,4 +1,4 @@
-// Tests ReLU on a GPU with NaN and infinity, in addition to the test cases that every op has.
+// Tests ReLU on a GPU: NaN and infinity. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 
 #include "tests/kernels/relu_cases.hpp"

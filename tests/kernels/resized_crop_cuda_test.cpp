@@ -1,5 +1,5 @@
-// Tests resized crops on a GPU in addition to the test cases that every op has: any row stride of the table, and
-// pictures that are declared larger than their memory.
+// Tests resized crops on a GPU: positive, negative and zero row strides of the table, and pictures that are declared
+// larger than their memory. cuda_cases_test.cpp runs the test cases that every op has.
 #include "tests/kernels/resized_crop_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

@@ -102,8 +102,7 @@ TEST(ResizedCrop, APartElsewhereShows) {
   EXPECT_NE(mistake(p, instance), "");
 }
 
-/// Runs the op on a picture with these pixels. Returns the image's first colour. The picture's three colours are pixel,
-/// pixel + 1 and pixel + 2.
+/// Runs the op on a picture whose channels hold pixel, pixel + 1 and pixel + 2. Returns channel 0 of the image.
 std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t width,
                           const std::vector<double>& pixels) {
   CpuContext context;

@@ -1,5 +1,5 @@
-// Tests SGD on a GPU in addition to the test cases that every op has: ranges of an arena, the learning rate in device
-// memory, more than 2^31 elements, errors.
+// Tests SGD on a GPU: ranges of an arena, the learning rate in device memory, more than 2^31 elements, errors.
+// cuda_cases_test.cpp runs the test cases that every op has.
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>

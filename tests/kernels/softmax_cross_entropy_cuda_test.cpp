@@ -1,5 +1,5 @@
-// Tests softmax cross entropy on a GPU in addition to the test cases that every op has: values out of range in device
-// memory, infinities and NaN, in place, repeatability, errors.
+// Tests softmax cross entropy on a GPU: values out of range in device memory, infinities and NaN, in-place calls,
+// repeatability, errors. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 

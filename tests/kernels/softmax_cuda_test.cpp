@@ -1,4 +1,4 @@
-// Tests softmax on a GPU in addition to the test cases that every op has: infinities and NaN, repeatability.
+// Tests softmax on a GPU: infinities and NaN, repeatability. cuda_cases_test.cpp runs the test cases that every op has.
 #include "tests/kernels/softmax_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

@@ -1,5 +1,5 @@
-// Tests copies on a GPU in addition to the test cases that every op has: values out of range of the target type,
-// integers that double cannot represent, NaN, more than 2^31 elements, errors.
+// Tests copies on a GPU: values out of range of the target type, integers that double cannot represent, NaN, more than
+// 2^31 elements, errors. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 #include <limits>
 
@@ -105,7 +105,7 @@ TEST_F(CudaStridedCopy, Beyond2To31Elements) {
     const Tensor src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
     ops::fill(cuda(), 1, src);
-    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // the transposition makes it the last column
+    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // the last row, which becomes the last column
     ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
     const auto expect_end = [&](const TensorView& view, double before_the_end, double end) {
       const TensorView line = view.reshape(Shape{view.numel()});

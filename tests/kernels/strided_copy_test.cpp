@@ -38,7 +38,7 @@ TEST(StridedCopy, ConversionsAreThoseOfCopy) {
   EXPECT_EQ(low, (std::vector<std::uint8_t>{1, 255}));
 }
 
-/// The reference copies all elements of the views through double, in row-major order.
+/// Compares the op with a loop that copies all elements of the views through double, in row-major order.
 TEST(StridedCopy, MatchesTheNaiveLoop) {
   for (const StridedCopyParams& p : all_strided_copies()) {
     expect_matches(strided_copy_case(p), [&](Inputs in, Outputs expected) {

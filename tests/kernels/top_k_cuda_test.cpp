@@ -1,5 +1,5 @@
-// Tests top-k accuracy on a GPU in addition to the test cases that every op has: values out of range in device memory,
-// NaN, errors.
+// Tests top-k accuracy on a GPU: values out of range in device memory, NaN, errors. cuda_cases_test.cpp runs the test
+// cases that every op has.
 #include <cmath>
 #include <limits>
 
@@ -26,7 +26,8 @@ TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
 }
 
 /// Puts NaN, infinity or -infinity at each index of a row. The label is the fourth largest class and k is 4, so the
-/// sample would count as correct. With NaN or infinity, from which no softmax can be computed, it must not count.
+/// sample would count as correct. With NaN or infinity no softmax can be computed, so the sample must not count. With
+/// -infinity it must count, unless the label's logit is -infinity.
 TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

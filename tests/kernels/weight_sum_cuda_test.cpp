@@ -1,5 +1,5 @@
-// Tests sums of weights on a GPU in addition to the test cases that every op has: values out of range in device memory,
-// views off 16-byte boundaries, NaN, repeatability.
+// Tests sums of weights on a GPU: values out of range in device memory, views off 16-byte boundaries, NaN,
+// repeatability. cuda_cases_test.cpp runs the test cases that every op has.
 #include <cmath>
 
 #include "tests/kernels/weight_sum_cases.hpp"

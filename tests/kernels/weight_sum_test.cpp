@@ -22,8 +22,8 @@ TEST(WeightSum, ByHand) {
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
 
-/// If every weight is the same number, the sum is the number of valid samples times the weight. It must be exact for
-/// small and for large weights.
+/// If every weight is the same number, the sum is the number of valid samples times the weight. The sum must be exact
+/// for small and for large weights.
 TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
   CpuContext context;
   for (const double size : {1.0, 1e-6, 1e6}) {

@@ -116,11 +116,13 @@ class Net {
   nn::StepState::Scalars scalars_;
 };
 
-/// Runs the model in `mode` twice: once with memory shared as planned, and once with separate memory for every tensor,
-/// where no call overwrites its input. Returns success if the loss, the gradients (in other modes the output) and the
-/// running statistics have the same bits. A difference shows that a layer makes a wrong statement about its memory:
-/// Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the reuse of input_gradient(), or the slots that
-/// a call reads and writes. options.recompute applies to the first run only.
+/// Runs the model in `mode` twice. In the first run, tensors share memory as planned. In the second run, every tensor
+/// has memory of its own, and no call overwrites its input. options.recompute applies to the first run only.
+///
+/// Returns success if the two runs give the same bits: the loss, the running statistics, and the gradients
+/// (Mode::train) or the output (other modes). A difference shows that a layer makes a wrong statement about its memory.
+/// The wrong statement may be in Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the reuse of
+/// input_gradient(), or the slots that a call reads and writes.
 inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model& model, nn::Mode mode,
                                                                  std::int64_t batch, DType dtype,
                                                                  nn::PlanOptions options = {}) {
@@ -147,8 +149,8 @@ inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model
   return ::testing::AssertionSuccess();
 }
 
-/// A Net for tests of layers. Its constructor checks the statements that the model's layers make about their memory, in
-/// `mode` and, for training, also in evaluation and with recomputation.
+/// A Net for tests of layers. Its constructor checks the statements that the model's layers make about their memory. If
+/// `mode` is train, the constructor also checks an evaluation, and a training plan with recomputation.
 class CheckedNet : public Net {
  public:
   CheckedNet(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,

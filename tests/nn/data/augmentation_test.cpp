@@ -260,8 +260,8 @@ void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double
     most = std::max(most, found);
     sum += found;
   }
-  // Bytes are rounded. The least of 2000 samples is more than 1 % of the range above `low` with probability e^-20. The
-  // same holds for the greatest and `high`.
+  // Bytes are rounded. With probability e^-20 the least of 2000 samples is more than 1 % of the range above `low`. With
+  // the same probability the greatest sample is more than 1 % of the range below `high`.
   const double near = 0.5 + 0.01 * (high - low);
   EXPECT_TRUE(least >= low - 0.5 - 1e-3 && least <= low + near) << least << ", expected " << low;
   EXPECT_TRUE(most <= high + 0.5 + 1e-3 && most >= high - near) << most << ", expected " << high;

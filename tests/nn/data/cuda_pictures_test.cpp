@@ -27,8 +27,8 @@ class CudaPictures : public PictureFolder {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset();
   }
-  /// Resets the stand-in of the CUDA runtime. Returns the fields of all batches of `set`, which the emulated GPU
-  /// finishes. `seed` decides the order in which asynchronous work is executed.
+  /// Resets the stand-in of the CUDA runtime. The emulated GPU then finishes all batches of `set`. Returns the fields
+  /// of these batches. `seed` decides the order in which asynchronous work is executed.
   static Fields on_gpu(const Dataset& set, bool keep_jpeg, std::uint64_t seed) {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset({.seed = seed});
@@ -84,8 +84,8 @@ TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
 }
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
-/// The stand-in for nvJPEG decodes with libjpeg, so its bytes equal the host's. The loader's threads decode the files
-/// that nvJPEG does not decode: large JPEG files, CMYK and PNG.
+/// The stand-in for nvJPEG decodes with libjpeg, so the finished images must have the host's bytes. The loader's
+/// threads decode the files that nvJPEG does not decode: large JPEG files, CMYK and PNG.
 TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   put("train/b/cmyk.jpg",
       testing::jpeg(testing::pixels(12, 14, 4, [](auto y, auto x, int c) { return 9 * x + y + c; })));

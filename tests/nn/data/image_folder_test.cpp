@@ -1,4 +1,4 @@
-// Tests folder:DIR: the files that it finds, the images that it makes of them, and bad input.
+// Tests the data set folder:DIR: the files that are found, the images that are made of these files, and bad input.
 #include <map>
 
 #include <sys/stat.h>
@@ -432,7 +432,7 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
   }
   expect_holds(refused(sound), "nothing remains of class 1");
 
-  // A FIFO is no regular file. It must count as damaged, and nobody may wait for its writer.
+  // A FIFO is no regular file. It must count as damaged, and no call may wait until a program writes to the FIFO.
   ASSERT_EQ(::mkfifo((folder_ / "train/a/5.png").c_str(), 0600), 0);
   ASSERT_EQ(damaged_images(options(), 1, 0, 2).size(), 4U);
   {

@@ -105,7 +105,7 @@ TEST(OwnData, ResumeGoesOnBitForBit) {
 }
 
 /// Returns parameters and metrics after two epochs of weighted samples. Each sample has one weight, or the same weight
-/// for each element. Samples of weight 0 have no target.
+/// for each element. The target of a sample with weight 0 is NaN, which must have no effect.
 Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
   Line train(1);
   std::vector<double> weights;

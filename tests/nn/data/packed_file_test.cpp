@@ -147,8 +147,8 @@ TEST_F(PackedFiles, AreWhatTheHeaderSays) {
   EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2 of class 'a dog'")) << file.text_of(2);
 }
 
-// Expects that ahead() reads the pages of its samples into memory, for PackedFile and for the sets of packed:FILE. The
-// file holds the training samples first, then the test samples.
+// Expects that ahead() reads the pages of its samples into memory, for PackedFile and for the data sets that
+// packed:FILE opens. The file holds the training samples first, then the test samples.
 TEST_F(PackedFiles, SamplesAreReadAhead) {
   const PackedSample sample{.width = 100, .height = 100};
   const std::vector<std::uint8_t> pixels(30000, 7);

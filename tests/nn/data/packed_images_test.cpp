@@ -72,8 +72,8 @@ class PackedImages : public ::testing::Test {
   std::string out_ = folder_ / "out.pack";
 };
 
-/// Returns the greatest difference between the pixels of two sets with the same labels, in two epochs and as test
-/// samples.
+/// Expects two sets to have the same labels. Returns the greatest difference between their pixels, without augmentation
+/// and in two epochs.
 int difference(const ImageDataset& a, const ImageDataset& b) {
   EXPECT_EQ(a.size(), b.size());
   EXPECT_EQ(a.classes(), b.classes());

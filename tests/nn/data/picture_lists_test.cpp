@@ -1,4 +1,4 @@
-// Tests list:TRAIN,VAL: how a line is parsed, that the samples equal those of a folder, and bad input.
+// Tests the data set list:TRAIN,VAL: how a line is parsed, that the samples equal those of a folder, and bad input.
 #include <algorithm>
 #include <utility>
 

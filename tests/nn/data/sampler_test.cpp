@@ -148,8 +148,8 @@ struct Setting {
   bool keep_last;
 };
 
-// Over all ranks each sample comes exactly once, without the last partial batch when it is dropped. Global batches hold
-// the same samples in the same order for every number of ranks.
+// Over all ranks each sample must come exactly once, except the samples of a last partial batch that is dropped. For
+// every number of ranks, global batches must hold the same samples in the same order.
 TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
   for (const Setting& setting : {Setting{64, 16, true, false}, Setting{67, 16, true, false},
                                  Setting{67, 16, true, true}, Setting{101, 7, true, true}, Setting{101, 7, false, true},
@@ -320,8 +320,8 @@ TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
   }
 }
 
-// A batch of 64 samples comes from a window of 16 chunks of 64 samples. On average it has samples of 16 (1 -
-// (15/16)^64) = 15.7 chunks. The chunks of a window come from anywhere in the data set.
+// A batch of 64 samples comes from a window of 16 chunks of 64 samples. On average a batch must have samples of 15.7
+// chunks, which is 16 (1 - (15/16)^64). The chunks of a window must come from anywhere in the data set.
 TEST(SamplerChunks, BatchesComeFromManyChunks) {
   constexpr std::int64_t kSize = 64 * 1600;
   constexpr std::int64_t kChunk = 64;

@@ -92,8 +92,8 @@ TEST(Synthetic, ClassesAreBalancedAndInRange) {
   EXPECT_EQ(count, std::vector<int>(10, 20));
 }
 
-// A linear classifier can learn nothing from these images: the mean images of two classes differ only by the noise of
-// their samples.
+// A linear classifier must learn nothing from these images. So the mean images of two classes may differ only by the
+// noise of their samples.
 TEST(Synthetic, ClassMeansAreAlike) {
   DataOptions options = small();
   options.synthetic.train_size = 4000;
@@ -147,7 +147,7 @@ TEST(Synthetic, BadOptionsAreRefused) {
 }
 
 TEST(Dataset, LiesByClassOrNot) {
-  // Makes a data set of images of one pixel with these labels.
+  // Returns lies_by_class() of a data set with these labels. The images are black, of 8 x 8 pixels and one channel.
   const auto by_class = [](const std::vector<std::uint8_t>& labels, int classes) {
     const DatasetInfo info{"labels", static_cast<std::int64_t>(labels.size()), 8, 8, classes};
     return lies_by_class(detail::StoredImages(info, 1, std::vector<std::uint8_t>(64 * labels.size()), labels));

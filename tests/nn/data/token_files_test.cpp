@@ -162,7 +162,8 @@ TEST_F(TokenFiles, NamesInAFolder) {
   expect_holds(error_of<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
 }
 
-// Reads ahead windows 10 to 39 of the first file and 0 to 9 of the last; the file between has no window.
+// Announces windows 10 to 39 of the first file and 0 to 9 of the last file. The pages of these windows must be read
+// into memory. The second file is too short for a window.
 TEST_F(TokenFiles, WindowsAreReadAhead) {
   constexpr std::int64_t kLength = 4096;  // a window has 8 KiB
   const std::vector<std::string> names{"a.bin", "small.bin", "b.bin"};

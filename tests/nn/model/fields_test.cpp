@@ -37,7 +37,7 @@ Values filled(std::int64_t count, double (*value)(std::int64_t)) {
   return values;
 }
 
-/// A batch of samples as (N, D, H, W, C). Samples with one or two axes of space have extent 1 in the axes that they
+/// A batch of samples as (N, D, H, W, C). Samples with one or two spatial axes have extent 1 in the axes that they
 /// lack.
 struct Grid {
   std::int64_t n = 0;
@@ -93,8 +93,8 @@ Point reach(const Point& out, const Point& tap, const Point& stride, const Point
   return in;
 }
 
-/// A function that adds a layer to a model. The layer reads the model's input, and works over all axes of space that
-/// the samples have.
+/// A function that adds a layer to a model. The layer reads the model's input, and works over all spatial axes of the
+/// samples.
 using Add = std::function<NodeId(ModelBuilder&)>;
 
 int axes_of(ModelBuilder& b) {

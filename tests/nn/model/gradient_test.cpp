@@ -23,7 +23,7 @@ struct Check {
   PlanOptions plan{};
   int threads = 1;
   std::string cancelled{};
-  bool control = false;  ///< true: the control; the check must find a relative error of 0.001
+  bool control = false;  ///< true: also scales gradients by 1.001, which must fail the check
   std::string what{};
 };
 
@@ -95,8 +95,8 @@ void expect_tape_gradients(const Model& model, const Check& check) {
 /// Kinds of layers without a rule for tangents (jvp).
 const std::vector<std::string> kWithoutTangents{"attention", "embedding", "max_pool", "max_pool1d", "max_pool3d"};
 
-/// Compares a tape's products with the Jacobian: vjp() with backward(), jvp() with vjp() as its transpose, and, in
-/// passes of inference, vjp() with differences of Inference.
+/// Tests a tape's products of vectors and the Jacobian. vjp() must give the dx of backward(). jvp() must be the
+/// transpose of vjp(). In inference passes, vjp() must also agree with finite differences of Inference.
 void expect_products(const Model& model, const Check& check, bool inference_pass) {
   const Model on_values = testing::on_values(model);
   if (on_values.input_kind() != InputKind::values) {

@@ -1,5 +1,5 @@
-// Tests models and states in files without a Trainer: reading gives the written numbers, and a file that does not fit
-// changes nothing.
+// Tests models and states in files without a Trainer. Reading must give the written numbers. A file that does not fit
+// must change nothing.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
@@ -211,7 +211,7 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
             (std::vector<std::string>{"fc.weight", "fc.bias"}));
   EXPECT_EQ(read(other, "fc.bias", {kClasses}), bias);
   EXPECT_EQ(read(other, "conv.weight", {5, 3, 3, 3}), read(from, "conv.weight", {5, 3, 3, 3}));
-  // A file that does not fit changes nothing.
+  // A file that does not fit must change nothing.
   const auto before = other.numbers();
   expect_holds(error_of<DataError>([&] { load_model(path("m.pth"), other.context, other.set); }),
                "'fc.weight' has shape (7, 5), expected (3, 5)");
@@ -284,7 +284,8 @@ TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
   }
 }
 
-// A square matrix has the right shape in both orientations: only c_attn shows the orientation.
+// A square matrix has the right shape in both orientations. Only the shape of c_attn shows the orientation of a file. A
+// file whose matrices have different orientations must be refused.
 TEST_F(ModelFile, ASquareMatrixOfGpt2IsNotLoadedTheWrongWayRound) {
   Filled from(gpt2(), 1);
   save_model(path("ours"), from.context, from.set);

@@ -199,7 +199,7 @@ double train(const Model& model, const Batch& batch, const PlanOptions& plan, in
 
 // A sequence has eight random tokens and then the same eight again. Each position predicts the next token. Only
 // attention to the token eight positions before can predict the second half. The loss of the first seven predictions
-// cannot be below log(8).
+// cannot be below log(8). The model must learn to predict the second half.
 TEST(Transformer, LearnsToRepeatASequence) {
   constexpr std::size_t kHalf = 8;
   constexpr std::size_t kVocabulary = 8;
@@ -229,8 +229,8 @@ TEST(Transformer, LearnsToRepeatASequence) {
   EXPECT_TRUE(loss >= best - 0.1) << loss << " is better than can be: the mask leaks";
 }
 
-// An MLP learns y = (sin(3 a) b, a^2 - b) of two numbers, to a mean squared error of 1e-3: a three-hundredth of the
-// variance.
+// An MLP must learn y = (sin(3 a) b, a^2 - b) of two numbers a and b. The mean squared error must fall to 1e-3, which
+// is a three-hundredth of the variance.
 TEST(Regression, AnMlpLearnsASmoothFunction) {
   ModelBuilder b("mlp", {2});
   NodeId x = b.activation("a1", b.linear("l1", b.input(), 32), ops::Activation::tanh);

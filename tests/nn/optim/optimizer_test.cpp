@@ -676,7 +676,8 @@ TEST(Optimizer, RefusesWhatItCannotDo) {
   }
 }
 
-/// Momentum whose sign is the step, on the host (Lion without its second rate, Chen et al. 2023):
+/// An update rule on the host that steps by the sign of the velocity v (Lion without its second rate, Chen et al.
+/// 2023):
 ///   v = beta * v + (1 - beta) * factor * g;  p -= lr * (sign(v) + decay * p)
 class SignedMomentum final : public UpdateRule {
  public:

@@ -173,7 +173,7 @@ TEST(ParameterGroups, DecayByRoleAndRatesByName) {
   }
 }
 
-// Computes p -= rate * factor * (g + decay * p) by hand for every parameter.
+// Compares an update with p -= rate * factor * (g + decay * p), which the test computes for every parameter.
 TEST(ParameterGroups, AnUpdateFollowsThem) {
   CpuContext context;
   const Model model = cifar_resnet(8, 4, 8, 8);

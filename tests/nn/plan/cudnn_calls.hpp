@@ -85,10 +85,12 @@ inline Plans plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& ta
   return plans;
 }
 
-/// Makes the calls of cuDNN that choose_libraries() makes. Chooses the last candidate of each call, because it is the
-/// most expensive to plan; with Engines::all, the last candidate is an engine that also computes sums of a batch norm,
-/// if there is one. `targets` has one target for each thread. `held` receives the plans of the choices, which
-/// choose_libraries() holds until its end.
+/// Calls cuDNN in the same way as choose_libraries(). Returns the choice for each call of `calls`, which is always the
+/// last candidate, because its plan is the most expensive to make. With Engines::all, engines that also compute the
+/// sums of a batch norm come last.
+///
+/// `targets` has one target for each thread. choose_libraries() holds the plans of the choices until it returns. `held`
+/// receives these plans.
 inline Chosen tune(ops::cudnn::PlanCache& cache, const std::vector<ops::cudnn::Target>& targets,
                    const std::vector<ops::ConvCall>& calls, ops::Engines engines, Plans& held) {
   Chosen chosen;

@@ -58,8 +58,8 @@ TEST_F(CudnnPlanning, AFirstRunAsksEachQuestionOnceAndALaterOneListsNothing) {
 
   const std::vector<ConvCall> training = testing::resnet50_calls(64, testing::Of::training);
   EXPECT_EQ(training.size(), 3U * 53 - 1) << "the images get no gradient";
-  // A second run reads its choices from a file. It prepares the plans of these choices, and then plans each layer.
-  // Its evaluation makes more calls, because forward passes of evaluation compute no sums of batch norms.
+  // A second run reads its choices from a file. It prepares the plans of these choices, and then plans each layer. No
+  // further plan may be made. The test leaves out the calls of the evaluation.
   std::vector<PlanCache::Wanted> stored;
   for (const ConvCall& call : training) {
     stored.push_back({call.desc, call.pass, chosen.at(describe(call))});

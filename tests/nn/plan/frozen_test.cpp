@@ -1,5 +1,5 @@
-// Tests frozen parameters. The other parameters must train as before. For frozen parameters, nothing is computed,
-// reduced, stored or changed.
+// Tests frozen parameters. All other parameters must train as if nothing were frozen. For frozen parameters, nothing
+// may be computed, reduced, stored or changed.
 #include <set>
 
 #include <lockstep/nn/layers/model_builder.hpp>

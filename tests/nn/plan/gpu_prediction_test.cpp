@@ -124,7 +124,7 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
 }
 
 /// The images per second were computed by hand for convolutions that also compute the sums of batch norms wherever
-/// possible. An image then moves 279.5 MB in all, and these convolutions run at 0.65 of the usual rate.
+/// possible. An image then moves 279.5 MB in all, and these convolutions run at 0.65 of the rate of other convolutions.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});
@@ -141,7 +141,8 @@ TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   EXPECT_GT(low, low_apart);
 }
 
-/// Calls that backward repeats must cost as much as the first time. The text lists them on lines of their own.
+/// Calls that backward repeats must cost as much as the first time. GpuPrediction::text() must list the repeated calls
+/// on lines of their own.
 TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   const Plan plan = planned(resnet(50), 8, {.dtype = DType::bf16, .recompute = Recompute::blocks});
   const GpuPrediction prediction(plan, known_gpu("h200"));
@@ -162,7 +163,7 @@ TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   EXPECT_NE(prediction.text(plan).find("\nagain conv2d forward "), std::string::npos);
 }
 
-/// The memory of the GPU's multiprocessors decides which passes are planned as one launch.
+/// The shared memory of the described GPU must decide which passes of batch norm are planned as one launch.
 TEST(GpuPrediction, PlansForTheGpuItDescribes) {
   const Model model = cifar_resnet(20, 10, 32, 32);
   const auto in_one_launch = [&](const char* gpu) {

@@ -1,5 +1,5 @@
-// Tests how a library is chosen for each call: its candidates, a clock with fixed times, the file of choices, and
-// agreement of two ranks.
+// Tests how a library is chosen for each call. A clock with fixed times replaces measurements. Also tests the file of
+// choices, and that two ranks agree on their choices.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
@@ -130,7 +130,8 @@ TEST(LibraryChoices, ARefusedCandidateIsLeftOutAndAnErrorOfTheDeviceIsNot) {
 
 TEST(LibraryChoices, TheMedianCounts) {
   Fixture f;
-  // The first candidate is fast except in one run that the system disturbed; the others are slow except in one run.
+  // The first candidate takes 2 s, except 50 s in one run. All other candidates take 3 s, except 0.5 s in one run. The
+  // median must decide, so the first candidate must be chosen.
   std::map<std::string, int> turn;
   std::string first;
   const CallTimer timer = [&](Context&, const std::string& choice, const std::function<void()>&) {
@@ -150,7 +151,7 @@ TEST(LibraryChoices, TheMedianCounts) {
 TEST(LibraryChoices, TheWorkspaceIsCapped) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
-  std::size_t most_of_least = 0;  // the smallest limit with which every call has a choice
+  std::size_t most_of_least = 0;  // smallest limit of the workspace with which every call has a choice
   for (const LibraryPlan& library : f.plan.library_plans()) {
     std::size_t least = std::numeric_limits<std::size_t>::max();
     for (const std::string& choice : candidates_of(f.context, library)) {
@@ -189,7 +190,7 @@ TEST(LibraryChoices, WhatIsKnownIsNotTimedAgain) {
   known.erase(known.begin());
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);
-  // A choice that no library here can plan, as from a machine with other libraries, is timed again.
+  // If the stored choice of a call names a library that this build lacks, the call must be timed again.
   known.begin()->second.choice = "cudnn:eng1";
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);
@@ -390,7 +391,7 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   ChoiceReport report;
   Choices choices = choose_libraries(f.context, first.library_plans(), {.timer = clock.timer()}, table, &report);
   EXPECT_EQ(choices.size(), 2 * first.train.choices().size() + first.evaluate.choices().size());
-  EXPECT_LT(report.distinct, report.calls);  // a forward call is the same call in all three plans
+  EXPECT_LT(report.distinct, report.calls);  // the three plans have the same forward calls
   for (const auto& [call, choice] : choices) {
     EXPECT_TRUE(choice.starts_with("reference")) << call << ' ' << choice;
   }

@@ -70,10 +70,13 @@ TEST(Precision, EachTypeHasItsDevices) {
 }
 
 /// Expects the relative distance between the gradients in bf16 and in f32 to be within a bound. Both runs read inputs
-/// and targets that are rounded to bf16. Every call rounds its output by at most 2^-9, and errors of different calls
-/// are independent. The bound is therefore 2^-8 times the root of the number of calls. `kinks`: the model has ReLU or
-/// max pooling. Rounding then moves one of 2^8 elements across a kink, which changes its gradient; this adds the root
-/// of 2^-8 to the bound.
+/// and targets that are rounded to bf16.
+///
+/// Every call rounds its output with a relative error of at most 2^-9. The errors of different calls are independent,
+/// so they add up like the root of the number of calls. The bound is 2^-8 times this root.
+///
+/// `kinks`: the model has ReLU or max pooling. Rounding then moves about one of 2^8 elements across a kink, which
+/// changes the gradient of this element. So the bound is larger by the root of 2^-8, which is 1/16.
 void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {}, bool kinks = false,
                             std::int64_t batch = 8) {
   SCOPED_TRACE(model.name());

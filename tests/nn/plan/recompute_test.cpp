@@ -186,7 +186,8 @@ TEST(Recompute, AWrongRepetitionIsSeen) {
 
 // --- bits
 
-/// Runs a training plan twice, so that statistics change, and expects the same bits of all results.
+/// Runs a training plan without recomputation and plans with recomputation. Expects the same bits of loss, gradients
+/// and running statistics. Each plan runs twice, because the first run changes the running statistics.
 void expect_same_bits(const Model& model, DType dtype, const PlanOptions& options, const std::string& what) {
   Net kept(model, Mode::train, kBatch, dtype, 1, options);
   kept.scalars().valid = kBatch - 1;

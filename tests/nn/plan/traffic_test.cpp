@@ -32,16 +32,17 @@ TEST(Traffic, OfResNet50) {
   const Plan fused = planned(resnet(50), 256, DType::bf16, Fusions::on);
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
-  // The fused plan saves these bytes. In 16 blocks, the last pass of batch norm reads one gradient instead of two, and
-  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. Two norms share the gradient
-  // there, and the passes for the sums and for both dx read it once instead of twice. In the stem, neither the
-  // normalised image nor its gradient is stored, and the index of the pool is a byte. In layers 3 and 4, norms fit on
-  // the chip, so each pass reads its input once less.
+  // The fused plan moves fewer bytes for four reasons:
+  // (1) In 16 blocks, the last pass of batch norm reads one gradient instead of two, and no mask.
+  // (2) In 4 shortcuts, the output of a batch norm is neither written nor read. Two norms share a gradient there. The
+  //     passes for the sums and for both dx read this gradient once instead of twice.
+  // (3) In the stem, neither the normalised image nor its gradient is stored. An element of the pool's index has one
+  //     byte.
+  // (4) In layers 3 and 4, norms fit on the chip, so each of their passes reads its input once instead of twice.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
-  // Without fusions, 53 convolutions have 158 calls. Each of 53 batch norms has 4 calls: statistics and apply in
-  // forward, reduce and apply in backward. There are a few other calls. Fusions make 14 calls parts of other calls:
-  // apply, reduce and apply of 4 shortcuts, and both passes of the pool. Each norm that fits on the chip saves one more
-  // launch a pass.
+  // Fusions make 14 calls parts of other calls: 3 calls of the batch norm in each of 4 shortcuts (apply in forward,
+  // reduce and apply in backward), and both passes of the pool. A pass of a norm that fits on the chip saves one more
+  // launch.
   const auto in_one_launch = calls_of(fused, "batch_norm fused_forward") + calls_of(fused, "batch_norm fused_backward");
   EXPECT_EQ(in_one_launch, 21);
   EXPECT_EQ(fused.launches(), apart.launches() - 14 - in_one_launch);
@@ -57,10 +58,13 @@ TEST(Traffic, OfResNet20) {
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
-/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53 convolutions. The stem
-/// does not, because its image has 3 channels, and 16 norms fit on the chip. Backward: 39 of 52 data gradients. 7
-/// gradients belong to convolutions with a stride or in a shortcut, 1 to the first convolution after the pool, and 5 to
-/// convolutions at norms that fit on the chip.
+/// Counts the passes in which convolutions compute the sums of batch norms.
+///
+/// Forward: 36 of 53 convolutions. The other 17 are the stem, whose image has 3 channels, and 16 convolutions before
+/// norms that fit on the chip.
+///
+/// Backward: 39 of 52 data gradients. Of the other 13, 7 belong to convolutions with a stride or in a shortcut, 1 to
+/// the first convolution after the pool, and 5 to convolutions next to norms that fit on the chip.
 TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   CpuContext context;
   PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};
@@ -146,10 +150,11 @@ double distance(std::vector<double> a, std::vector<double> b) {
   return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
-/// Convolutions that compute the sums of batch norms must give the same gradient. The last batch is not full. In
-/// backward of the residual model, convolutions compute the sums of 5 norms: those whose output is last read by a
-/// convolution, except bn5, which has four gradients. In the model of two blocks, they compute the sums of 3 norms, two
-/// of them in one call.
+/// A plan whose convolutions compute the sums of batch norms must give the gradient of a plan without fusions.
+///
+/// In backward of the residual model, convolutions compute the sums of bn2, bn3, bn6, bn7 and bn8. bn5 is left out,
+/// because its output has four gradients. In backward of the model of two blocks, 3 calls compute the sums of 4 norms:
+/// bn1, the pair bn2 and bn3, and bn4.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {
@@ -200,8 +205,8 @@ std::int64_t calls_of(const Model& model, const std::string& op, PlanOptions opt
   return calls_of(plan, op);
 }
 
-/// A pass of batch norm is one cooperative launch, unless it would have to wait for a collective or could not be
-/// repeated.
+/// A pass of batch norm must be one cooperative launch, unless the pass has to wait for a collective or recomputation
+/// may repeat the pass.
 TEST(Traffic, OneLaunchAPass) {
   const auto calls = [](const PlanOptions& options) {
     return std::pair(calls_of(residual_model(), "batch_norm fused_forward", options),

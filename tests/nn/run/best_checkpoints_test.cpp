@@ -14,7 +14,7 @@ namespace {
 
 using Values = std::vector<double>;       // values of the evaluations after epoch 1, 2, ...
 using Steps = std::vector<std::int64_t>;  // steps of best-STEP, ascending
-constexpr std::int64_t kSteps = 6;        // steps of an epoch: small_data() in batches of 11
+constexpr std::int64_t kSteps = 6;        // number of steps per epoch: small_data() in batches of 11
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Returns the steps of the `keep` best of the first `epochs` values, by sorting all of them.

@@ -1,4 +1,4 @@
-// Compares the counts of an evaluation by class with counts that the test makes from the outputs of the same
+// Compares an evaluation's counts for each class with counts that the test makes from the outputs of the same
 // evaluation. Also tests a calibration error computed by hand, several ranks, and outputs that are not finite.
 #include <algorithm>
 #include <array>

@@ -147,8 +147,8 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
   EXPECT_FALSE(testing::is_close(view(after(Strategy::zero1, 0)), view(whole), 1e-6));
 }
 
-/// Both strategies compute gradients with the same bits. Only the norms of tensors differ by rounding in f64, because
-/// zero1 sums the squares in another order.
+/// Strategy::zero1 must give the parameters of Strategy::ddp up to rounding in f64. The gradients have the same bits,
+/// but zero1 sums the squares for the norms of tensors in another order.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto after = [&](Strategy strategy, double trust_coefficient) {

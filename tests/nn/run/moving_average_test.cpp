@@ -52,7 +52,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-// Compares with the loop of torchvision's references/classification/train.py, with 6 batches an epoch.
+// Compares the average with that of torchvision's references/classification/train.py, with 6 batches an epoch.
 TEST_F(MovingAverage, IsTorchvisionsInF64) {
   struct Loop {
     double decay;
@@ -240,8 +240,8 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
       after.read(*after.find(entry.name), b);
       if (entry.name.find("running") == std::string::npos) {
         EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
-        // Loading replaces the running statistics with their mean over the ranks. All ranks have equal statistics here,
-        // but the mean may be rounded.
+        // Loading replaces the running statistics with their mean over the ranks, which may be rounded. So these values
+        // are compared with a tolerance.
       } else {
         for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
           float x = 0;

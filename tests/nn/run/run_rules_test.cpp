@@ -1,4 +1,5 @@
-// Tests the functions that choose batch size, learning rate and number of workers, for machines that do not exist.
+// Tests the functions that choose batch size, learning rate and number of workers. The tests give the numbers of
+// processors and ranks, so the machine that runs them does not matter.
 #include <cmath>
 #include <set>
 

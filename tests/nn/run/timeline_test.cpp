@@ -40,9 +40,11 @@ RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
           .spans = spans};
 }
 
-/// Times are in nanoseconds. Rank 0 computes from 0 to 100, and waits from 100 to 180 for a bucket sum, which lasts
-/// from 60 to 180. So 40 ns of the sum are hidden. A gather lasts from 190 to 260. The update until 200 hides 10 ns of
-/// the gather, less a wait of 2 ns. Rank 1 is ready 60 ns later than rank 0.
+/// Times are in nanoseconds. Rank 0 computes from 0 to 100, and waits from 100 to 180 for a bucket sum. The sum lasts
+/// from 60 to 180, so 40 ns of the sum are hidden.
+///
+/// A gather lasts from 190 to 260. The update ends at 200 and contains a wait of 2 ns, so the update hides 8 ns of the
+/// gather. Rank 1 is ready 60 ns later than rank 0.
 TEST_F(Timeline, HiddenAndExposedByHand) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kForward, Lane::compute, 3, 0, 100},

@@ -1,5 +1,5 @@
-// Tests checkpoints of runs. A run that is stopped and resumed must write the same bytes. Other numbers of ranks must
-// be able to continue it. Checkpoints that do not fit must be refused.
+// Tests checkpoints of runs. A run that is stopped and resumed must write the same bytes as a run without a stop. A
+// checkpoint must also resume on another number of ranks. Checkpoints that do not fit must be refused.
 #include <array>
 #include <map>
 #include <set>
@@ -131,8 +131,8 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
 }
 
 TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
-  // An epoch has 6 steps and an event every third step: the run stops in the middle of an epoch, and at the end of the
-  // first.
+  // An epoch has 6 steps. The run stops at step 3 (in the middle of the first epoch), at step 6 (its end) or at step 9
+  // (in the middle of the second epoch).
   train({.ranks = 2, .dir = path("whole")});
   for (const std::int64_t stop_at : {3, 6, 9}) {
     const std::string dir = path("stopped at " + std::to_string(stop_at));

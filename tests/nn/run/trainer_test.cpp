@@ -212,8 +212,8 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const std::size_t halved = planned(DType::bf16, &largest);
   EXPECT_EQ(halved, plain + 2 * largest);
 
-  // A micro-batch is copied from its own host memory, which exists for two steps. Its metrics are copied to host
-  // memory, too.
+  // Each micro-batch of each of two steps has its own host memory: a copy of its packed fields, and kAlignment bytes
+  // for its metrics.
   CpuContext context;
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
@@ -322,8 +322,8 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
-// `pad` and `flip` are numbers in the option texts. Reflected padding and alternating mirroring have keys of their own,
-// pad_mode and flip_mode.
+// `pad` and `flip` must be numbers in the option texts. Reflected padding and alternating mirroring must have keys of
+// their own, pad_mode and flip_mode.
 TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;

@@ -20,7 +20,7 @@ namespace {
 
 using testing::expect_holds;
 
-/// Steps of an epoch: small_data() in batches of 11.
+/// Number of steps per epoch: small_data() in batches of 11.
 constexpr std::int64_t kSteps = 6;
 
 class TrainingRunTest : public TrainerTest {};
@@ -324,8 +324,8 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
   std::atomic<int> stop{1};
   const RunOptions rarely{.epochs = 2, .stop = &stop, .stop_within = 1e9};
   EXPECT_EQ(run({.options = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
-  // The time of quick steps does not predict the time of slower steps or of evaluations between steps, so the interval
-  // grows slowly.
+  // Quick steps may be followed by slow steps or by an evaluation. So the interval between two agreements of the ranks
+  // on a stop may only grow slowly: after step 1, the next agreement must be in step 3 at the latest.
   stop = 0;
   testing::StopAt at(2, stop);
   EXPECT_EQ(run({.options = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
@@ -553,8 +553,8 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
     EXPECT_GT(b.samples_per_second, 0);
   }
   EXPECT_EQ(late.steps_late, (std::vector<std::int64_t>{2, 2, 2, 2, 1, 0, 2, 2, 2, 2, 1, 0}));
-  // No call waits for the stream between the reports of an epoch. The last reports of an epoch wait for the end of the
-  // stream's work.
+  // No call may wait for the stream between the reports of an epoch. The last reports of an epoch wait for the end of
+  // the stream's work.
   EXPECT_EQ(late.waits_until_report[0], late.waits_until_report[3]);
   EXPECT_EQ(late.waits_until_report[6], late.waits_until_report[9]);
 }

@@ -1,6 +1,6 @@
-// Tests whole training on a CudaContext without a GPU. The library's host code runs on a stand-in for the CUDA runtime,
-// and its kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports an
-// error.
+// Tests whole training on a CudaContext without a GPU. lockstep's host code runs on a stand-in for the CUDA runtime,
+// and lockstep's kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports
+// an error.
 #include <pthread.h>
 
 #include <algorithm>
@@ -433,7 +433,7 @@ TEST(CudaTraining, ComesToWhatTheHostComesTo) {
   }
 }
 
-/// Returns a model that reads samples with three axes of space.
+/// Returns a model that reads samples with three spatial axes.
 Model field() {
   ModelBuilder b("field", {4, 5, 3, 2});
   NodeId x = b.conv3d("c1", b.input(), 4, {.pad = 1, .bias = true});
@@ -443,7 +443,7 @@ Model field() {
   return b.build();
 }
 
-/// Returns a model that reads samples with one axis of space.
+/// Returns a model that reads samples with one spatial axis.
 Model series() {
   ModelBuilder b("series", {11, 3});
   NodeId x = b.conv1d("c1", b.input(), 4, {.pad = 1, .bias = true, .dilation = 2});
@@ -625,8 +625,8 @@ void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
   }
 }
 
-/// A step that is captured reports ranges of layers and buckets. The second step captures the graphs for two input
-/// states, so it reports them twice. Later steps are one range, the launch of the graph. Runs with and without a tool
+/// Steps 1 and 2 report ranges of layers and buckets. Step 2 captures two graphs, one for each of two input states, so
+/// it reports these ranges twice. In each later step, the launch of a graph is one range. Runs with and without a tool
 /// (tests/support/nvtx/tool.hpp).
 TEST(CudaTraining, RangesOfACapturedStep) {
   using testing::tool_record;
@@ -702,9 +702,9 @@ TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
   expect_in_every_order(kServed, served);
 }
 
-/// Makes steps as a user's program does, then inference. The steps have micro-batches of unequal sizes, inputs on the
-/// device in another order of axes, and loss weights of one kind. Some batches have no valid sample or only weights of
-/// 0, so their steps change nothing. Returns parameters and predictions.
+/// Makes training steps as a user's program does, and then runs inference. The steps have micro-batches of unequal
+/// sizes, inputs on the device in another order of axes, and loss weights of one kind. Some batches have no valid
+/// sample or only weights of 0, so their steps change nothing. Returns parameters and predictions.
 std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weights) {
   ModelBuilder b("own", {3});
   b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
@@ -845,8 +845,8 @@ void expect_needed(const RunSetup& setup, std::initializer_list<std::int64_t> wa
 }
 
 /// The control of EveryOrderOfTheWorkGivesTheSameBits. A micro-batch has two waits: the copies wait for the micro-batch
-/// that used their memory before, and the micro-batch waits for the copies. With one rank the reducer's waits protect
-/// nothing, so tests/comm/nccl_standin_test.cpp tests them.
+/// that used their memory before, and the micro-batch waits for the copies. The test has one rank, so the reducer's
+/// waits protect nothing here; tests/comm/nccl_standin_test.cpp tests these waits.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2}, {1, 2, 3, 4}, 24);
 }
@@ -863,10 +863,13 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   }
 }
 
-/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits: (1) the image stream waits for images
-/// that a step still reads; (2) the step waits for finished images; (3) the copies wait for the step that used their
-/// memory; (4) the copies wait for fields that are on the device already; (5) the step waits for the copies. Wait 3 is
-/// not tested, because the next step's waits include it.
+/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits between streams:
+/// (1) The stream that finishes images waits for the earlier step that reads the same image memory.
+/// (2) The step waits for finished images.
+/// (3) The copies of fields wait for the step that used their memory.
+/// (4) The copies of fields wait for fields that are on the device already.
+/// (5) The step waits for the copies of fields.
+/// Wait 3 is not tested, because the next step's waits include it.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
                 {1, 2, 4, 5}, 160);
@@ -911,8 +914,9 @@ class Throwing final : public Layer {
   const bool* throws_;
 };
 
-/// A step throws while a weight gradient runs on the side stream. The step must end that work: a later evaluation of
-/// the average stores the parameters in the memory of the gradients.
+/// A step throws while a weight gradient runs on the side stream. Before the step returns, that work must have ended.
+/// Otherwise it could overwrite the parameters, which a later evaluation of the average stores in the memory of the
+/// gradients.
 TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
   bool throws = false;
   ModelBuilder builder("throws", {6});
@@ -981,10 +985,10 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   EXPECT_EQ(differences(outcome, plain), Texts{});
 }
 
-/// The control: leaving out a wait of the side stream, or the main stream's wait for it at the end, must give another
-/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of conv1
-/// until the gradient of fc has ended. This wait only limits memory, so leaving it out changes nothing here. The
-/// reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
+/// The control: leaving out a wait of the side stream, or the main stream's last wait for the side stream, must give
+/// another outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of
+/// conv1 until the gradient of fc has ended. This wait only limits memory, so leaving out this wait changes nothing.
+/// The reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
 TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   RunSetup setup{.graph = CudaGraph::off};
   const Outcome whole = train_on_gpu(setup);
@@ -1261,9 +1265,9 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   EXPECT_EQ(tried(CudaGraph::automatic), "");
 }
 
-/// Dividing the optimizer's states over two ranks must not change a bit. With two ranks a sum has two terms, so its
-/// order does not matter. With SumOrder::ranks, the rank that updates a gradient sums it. The ranks add their parts of
-/// the norm for clipping.
+/// With Strategy::zero1, which divides the optimizer's states over two ranks, a step must give the same bits as with
+/// Strategy::ddp. A sum over two ranks has two terms, so its order does not matter. With LARS and with clip_norm, zero1
+/// sums norms in another order, so the results may differ by rounding.
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup setup{
       .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};

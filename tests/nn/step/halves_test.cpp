@@ -84,7 +84,7 @@ TEST(Halves, ThatAreAbandonedChangeNoParameter) {
   EXPECT_EQ(step.wait_loss().value, expected.wait_loss().value);
 }
 
-/// A flat vector has elements for frozen parameters, too. Their gradients are 0.
+/// A flat vector must have elements for frozen parameters, too. The gradients of these elements must be 0.
 TEST(FlatVectors, HaveRoomForFrozenParameters) {
   const Model model = small().freezing("conv");
   Step step(model, {.max_batch = 6, .seed = 3});
@@ -119,8 +119,8 @@ TEST(FlatVectors, HaveRoomForFrozenParameters) {
   EXPECT_EQ(after, std::vector<double>(static_cast<std::size_t>(n), 2));
 }
 
-// After abandon() the loss is that of the last step that was updated, also when the loss of the abandoned step has
-// arrived.
+// After abandon(), wait_loss() must return the loss of the last step that made an update, even if it has already
+// returned the loss of the abandoned step.
 TEST(Halves, AnAbandonedStepHasNoLoss) {
   Step step(small(), {.max_batch = 6, .seed = 3});
   Images images(6);

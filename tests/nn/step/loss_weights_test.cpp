@@ -1,6 +1,6 @@
 // Tests weights of the loss. A weighted step must equal a step with repeated samples, and a step without the samples of
-// weight 0. Weighted steps of several ranks must equal a step of one rank that has all samples. Also tests finite
-// differences of the loss, and sums of weights that cannot be a divisor.
+// weight 0. Weighted steps of several ranks must equal a step of one rank that has all samples. Also compares updates
+// with finite differences of the loss, and tests sums of weights that cannot be a divisor.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -140,8 +140,8 @@ TEST(LossWeights, OnesGiveTheBitsOfNone) {
   }
 }
 
-/// The oracle uses no weights: its batch contains a sample of weight 3 three times, and leaves out a sample of weight
-/// 0.
+/// Weighted steps must equal the steps of an oracle without weights. The batch of the oracle contains a sample of
+/// weight 3 three times, and leaves out a sample of weight 0.
 TEST(LossWeights, AreAsRepeatedSamples) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   for (const Loss loss : {Loss::cross_entropy, Loss::mse, Loss::huber}) {
@@ -303,7 +303,8 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
   EXPECT_GT(second, 0);
 }
 
-/// Sequences of unequal lengths are padded. The oracle takes every existing position as a separate sample.
+/// Sequences of unequal lengths are padded, and the padding has weight 0. The result must equal that of an oracle that
+/// takes every existing position as a separate sample.
 TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   constexpr std::int64_t kLength = 5;
   const std::vector<std::int64_t> lengths{5, 2, 1, 4};
@@ -345,8 +346,9 @@ TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   }
 }
 
-/// Each rank has one subdomain: one sample with its own number of cells. Weights by cell count give the result of one
-/// rank with all cells. The control: without weights the result differs.
+/// Each rank has one subdomain: one sample with its own number of cells. If a sample's weight is proportional to its
+/// number of cells, the result must be that of one rank with all cells. The control: without weights the result
+/// differs.
 TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool overlap : {false, true}) {
@@ -425,8 +427,8 @@ TEST(LossWeights, RanksMayHaveDifferentKinds) {
   });
 }
 
-/// A step whose weights have no positive, finite sum changes nothing: parameters, momenta, counters, the loss scale,
-/// and all later steps.
+/// A step whose weights have no positive, finite sum must not change anything: parameters, momenta, counters, the loss
+/// scale, and all later steps.
 TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
   struct Case {
     List weights;

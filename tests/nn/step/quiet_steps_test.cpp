@@ -35,8 +35,8 @@ class CountingResource final : public MemoryResource {
 };
 
 /// Expects that steps 7 to 14 of a small ResNet neither allocate nor wait for the context's stream. As the control, an
-/// allocation and a wait must be counted. The test does not see waits for the trainer's copy stream, which has its own
-/// log, or for events. On a GPU a step waits on purpose for an event: step n waits for the end of step n - 2.
+/// allocation and a wait must be counted. The test sees neither waits for the trainer's copy stream, which has a log of
+/// its own, nor waits for events. On a GPU, step n waits on purpose for an event, the end of step n - 2.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
   const DataSplit data =
       open_data({.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4}});

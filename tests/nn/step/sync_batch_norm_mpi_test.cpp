@@ -17,9 +17,9 @@ SyncOutcome train(SyncRun run) {
   return train_rank(run, *grad, *control, *statistics);
 }
 
-/// Rank 0 compares; the other ranks wait for rank 0 in the next collective. In f32 the learning rate is small. Rounding
-/// may move a value across the kink of a ReLU, which changes a gradient, and a large rate would enlarge this
-/// difference.
+/// Rank 0 compares the results; the other ranks wait for rank 0 in the next collective. In f32, rounding may move a
+/// value across the kink of a ReLU, which changes a gradient. A large learning rate would enlarge this difference, so
+/// the rate in f32 is small.
 TEST(SyncBatchNormMpi, ResNet20AfterTwentySteps) {
   const SyncRun f64{.depth = 20, .steps = 20, .batch = 31, .last = 15, .extent = 8, .rate = 5e-3};
   SyncRun f32 = f64;

@@ -11,7 +11,7 @@
 
 #include "tests/support/guarded.hpp"
 
-/// Runs whose batch norms take their statistics over all ranks, and the run of one rank whose results they must equal.
+/// Runs with batch norm statistics over all ranks, and runs of one rank. Both kinds of runs must give the same results.
 namespace lockstep::nn {
 
 struct SyncRun {

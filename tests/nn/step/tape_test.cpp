@@ -104,7 +104,8 @@ TEST(Tape, AChainOfPassesHasTheGradientInClosedForm) {
   }
 }
 
-/// A tape to which the test gives the gradient of the mean squared error has the gradients of a step with that loss.
+/// The test gives a tape the gradient of the mean squared error. The tape must then compute the gradients of a step
+/// with this loss.
 TEST(Tape, HasTheGradientsOfAStep) {
   constexpr std::int64_t n = 6;
   Learned learned(net());
@@ -242,7 +243,7 @@ TEST(Tape, SixteenBitsAreWithinTheirRoundings) {
   }
 }
 
-/// A first pass without samples has no statistics, so the running statistics stay.
+/// A first pass without samples has no statistics, so the running statistics must not change.
 TEST(Tape, APassWithoutSamplesChangesNoStatistics) {
   ModelBuilder b("norm", {3});
   b.batch_norm("bn", b.input());
@@ -256,7 +257,8 @@ TEST(Tape, APassWithoutSamplesChangesNoStatistics) {
   EXPECT_NE(testing::to_doubles(learned.set.buffer_arena()), before);
 }
 
-/// A second context for gradients of weights is ignored: backward() has added all gradients when its stream is done.
+/// A tape must ignore PlanOptions::beside, the second context for weight gradients. Its gradients must be complete when
+/// the stream of its own context is done.
 TEST(Tape, IgnoresASecondContext) {
   std::vector<Numbers> gradients;
   for (const bool given : {false, true}) {
@@ -274,7 +276,7 @@ TEST(Tape, IgnoresASecondContext) {
   EXPECT_EQ(gradients[1], gradients[0]);
 }
 
-/// Options that a tape ignores do not reach the Inference that computes the outputs of an inference pass.
+/// An Inference computes the outputs of an inference pass. Options that a tape ignores must not reach this Inference.
 TEST(Tape, IgnoresOptionsOfTheLossInEveryPass) {
   ModelBuilder b("conv", {4, 4, 2});
   b.linear("out", b.conv2d("c", b.input(), 3, {.pad = 1}), 2);

@@ -92,7 +92,8 @@ void expect_near(const TensorView& got, std::vector<double>& expected, double to
   testing::expect_close(got, TensorView(std::span(expected), got.shape), tolerance, what);
 }
 
-// A learning rate of 0 changes no parameter, so losses of one batch differ only by dropout.
+// Dropout must draw new random numbers in each step. A learning rate of 0 changes no parameter, so losses of one batch
+// differ only by dropout.
 TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   ModelBuilder b("dropout", {kFeatures});
   b.linear("2", b.dropout("drop", b.linear("1", b.input(), 32), 0.5), kOutputs);
