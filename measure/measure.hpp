@@ -42,8 +42,8 @@ struct Work {
 /// Times `work` in this process, without other ranks.
 [[nodiscard]] Samples measure(const MeasureOptions& options, const Work& work);
 
-/// Bytes of a pool. Every timed call uses the next part of its pool. A pool is larger than a core's own cache and its
-/// part of a shared cache, so the caches do not hold a call's data.
+/// Size in bytes of a pool. A pool is memory of which each timed call uses the next part. It is larger than the cache
+/// of a core plus the core's share of a shared cache, so no call finds its data in a cache.
 inline constexpr std::int64_t kPoolBytes = std::int64_t{64} << 20;
 
 /// One line of results: what one measurement has found.

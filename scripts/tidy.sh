@@ -4,9 +4,9 @@
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
 # The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also
 # searches every header of the system, takes a sixth of the remaining time. .ci/run leaves both to scripts/nightly.sh.
-# Without them, sixteen files with equal options are checked as one file that includes them, since most of the time goes
-# into their common headers. If clang-tidy finds something in the combined file, each file is checked alone, and only
-# these results count.
+# --no-analyzer switches both off. Then sixteen files with equal options are checked as one file that includes them,
+# since most of the time goes into their common headers. If clang-tidy finds something in the combined file, each file
+# is checked alone, and only these results count.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export TIDY_CHECKS=''
@@ -34,8 +34,9 @@ check_one() {  # check_one TIDY BUILD RESULTS FILE: checks one file; leaves a lo
   fi
   rm -f "$log.stderr"
 }
-# check_group TIDY BUILD RESULTS FOLDER FILE...: checks files as one file in FOLDER that includes them. Files whose names clash
-# with those of earlier files become their own group; a group in which clang-tidy finds something is checked file by file.
+# check_group TIDY BUILD RESULTS FOLDER FILE...: checks files as one file in FOLDER that includes them. Files that
+# define the same names as earlier files become their own group. A group in which clang-tidy finds something is checked
+# file by file.
 check_group() {
   local tidy=$1 build=$2 results=$3 folder=$4 file clashes together=() apart=()
   shift 4

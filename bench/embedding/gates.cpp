@@ -85,7 +85,7 @@ class Gates {
 
   [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, chosen_); }
 
-  /// Adds the line of a gate to the report: `value` must be at most `limit` times slack. NaN fails.
+  /// Adds the line of a gate to the report. The gate holds if `value` is at most limit * slack_; NaN fails.
   void check(const std::string& name, double value, double limit, const std::string& remark = {}) {
     const bool holds = value <= limit * slack_;
     report_.failed += holds ? 0 : 1;
@@ -117,11 +117,11 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// Largest ratios of the time of a call with n samples to the time of the faster of the two loops (loops.hpp); 0: not
-/// checked.
+/// Limits of the ratio of two times: the time of a call of the C interface, and the time of the faster of the two loops
+/// (loops.hpp), both for n samples. The limit 0 means that the ratio is not checked.
 struct Limits {
   double hot = 0;
-  double cold = 0;         ///< limit of a call after other memory has filled the caches
+  double cold = 0;         ///< limit of the ratio after other memory has filled the caches
   bool overheads = false;  ///< true: C is also compared with C++ and Fortran
 };
 

@@ -15,10 +15,10 @@ class Loops {
   /// weights: weight (outputs, inputs) and bias of each layer in turn.
   Loops(std::vector<std::int64_t> widths, const std::vector<std::vector<T>>& weights);
 
-  /// Computes a sample after the other; the inner loops run over the outputs of a layer, and the compiler knows all
-  /// widths. x (n, inputs), y (n, outputs).
+  /// Computes one sample after the other. The inner loops run over the outputs of a layer, and the compiler knows all
+  /// widths. Shapes: x (n, inputs), y (n, outputs).
   void outputs_innermost(const T* x, T* y, std::int64_t n) const;
-  /// Computes 64 samples at a time; the inner loops run over samples. x (inputs, n), y (outputs, n).
+  /// Computes 64 samples at a time. The inner loops run over samples. Shapes: x (inputs, n), y (outputs, n).
   void samples_innermost(const T* x, T* y, std::int64_t n);
 
  private:

@@ -9,7 +9,7 @@
 //   - NCCL or MPI choose rings, trees and links, also between nodes; here every copy is explicit
 //   - each device has its own host thread, with caches and memory; here one thread serves all devices, and the more
 //     devices there are, the later the last one starts
-//   - each device has its own process, with handles, allocator and NUMA node; a process that fails is named
+//   - each device has its own process, with handles, allocator and NUMA node; an error names the failed process
 // A single process suits two or three GPUs of one workstation, models that are split over devices, and people who
 // learn.
 

@@ -57,10 +57,12 @@ struct TextData {
   std::string about{};        ///< description for people, one line
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
-/// Opens `data`, which has one of three forms: a path for read_corpus(); tokens:DIR, a folder for
-/// nn::find_token_files() whose ids are below `vocabulary`; or packed:FILE, a file of lockstep-pack with a text or
-/// tokens. A packed file gives the same windows and fingerprints as the unpacked data. Throws the errors of these
-/// functions and of the classes of windows.
+/// Opens `data`, which has one of three forms:
+/// - a path for read_corpus();
+/// - tokens:DIR, a folder for nn::find_token_files(); all token ids must be below `vocabulary`;
+/// - packed:FILE, a file of lockstep-pack with a text or tokens. It gives the same windows and fingerprints as the
+///   unpacked data.
+/// Throws the errors of these functions and of the classes of windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
 /// Returns the mean number of bits of a token of `validation` in a code that uses only the frequencies of the tokens in

@@ -205,8 +205,8 @@ TEST(Profile, RefusesOtherFiles) {
             "t.json: step 4 of rank 0 has other buckets than the first step, expected the same in all");
 }
 
-/// Predicts on this machine a step of two micro-batches on a GPU that is not present, and reads its timeline. Then
-/// predicts 64 such GPUs.
+/// train_resnet writes the timeline of a predicted step of two micro-batches, on a GPU that this machine need not have.
+/// step_profile() must read this timeline, and lockstep-scale must accept it for 8 and 64 ranks.
 TEST(Program, ReadsAPredictedTimeline) {
   const testing::TemporaryFolder folder;
   const auto plan = [&](const std::string& more) {

@@ -24,7 +24,7 @@
 #define WINDOWS 4          /* number of windows in the assimilation */
 #define STAGES (4 * STEPS) /* evaluations of c in one window, each of which takes a slot of the tape */
 
-/* Ends the program after an error of a lockstep call. lockstep has already told all ranks of the error. */
+/* Ends the program after an error of a lockstep call. lockstep has already reported the error to all ranks. */
 static void check(lockstep_status status) {
   if (status != LOCKSTEP_OK) {
     fprintf(stderr, "closure: %s\n", lockstep_last_error());
@@ -190,7 +190,8 @@ static void train_a_posteriori(lockstep_comm comm, lockstep_model model, window*
   check(lockstep_trainer_destroy(trainer));
 }
 
-/* Observes every second cell at the end of each window: computes seen = H M v with the tangent M of the solver. */
+/* Computes seen[k] = H M v for each window k. M is the tangent of the solver from the first state to the end of window
+ * k. H selects every second cell. */
 static void tangent_of_observations(window windows[WINDOWS], const double* v, double seen[WINDOWS][CELLS]) {
   double state[CELLS];
   memcpy(state, v, sizeof state);
