@@ -190,9 +190,9 @@ void check_size(Gates& gates, std::int64_t n, const Limits& limits) {
   }
 }
 
-/// Compares, for every n, the time of a model that was prepared once with the time of a plan of exactly n samples. A
-/// ratio near the limit may be due to noise or to an unlucky address. Such a ratio is measured again, for longer and
-/// with a plan at another address; the smallest ratio counts.
+/// Compares two times for every n: the time of a model that was prepared once for kMaxBatch samples, and the time of a
+/// plan for exactly n samples. A ratio near the limit may be due to noise or to an unlucky address. Such a ratio is
+/// measured again, for longer and with a plan at another address; the smallest ratio counts.
 template <class T>
 void check_every(Gates& gates) {
   constexpr double kLimit = 1.5;

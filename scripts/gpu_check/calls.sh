@@ -199,8 +199,8 @@ call_a() {
 }
 
 # ---- Call b: are the results right? Tests batch norms inside cuDNN's engines, convergence and tensors of more than
-# 2^31 elements. Looks for races. Compares the results of the ways to run a step, and of several numbers of ranks. Also
-# measures a training run with tuned library choices.
+# 2^31 elements. Looks for races and for reads of uninitialised memory. Compares the results of the ways to run a step,
+# and of several numbers of ranks. Also measures a training run with tuned library choices.
 
 call_b() {
   local type way
@@ -380,8 +380,8 @@ counters() {
 }
 
 # ---- Call d: measures the cost of copies and all-reduces. Repeats the comparison of ResNet-50's rate with PyTorch's in
-# two rounds, then in fp16. Builds lockstep on this machine. Runs training steps and kernels that calls a and b leave
-# out under compute-sanitizer.
+# two rounds, then in fp16. Builds lockstep on this machine. Under compute-sanitizer, runs training steps, and kernels
+# that calls a and b do not run under it.
 
 call_d() {
   local round

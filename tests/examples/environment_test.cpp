@@ -27,8 +27,8 @@ using testing::run_command;
 
 const std::string kHello = std::string(HELLO_RANKS) + " --devices cpu";
 
-/// Trains one step of a model with convolutions, and keeps the parameters. The threads of a convolution synchronise
-/// with each other. `launcher` is the beginning of the command line, before the program.
+/// Trains one step of ResNet-20 and keeps the parameters. The model has convolutions, because their threads wait for
+/// each other: a missing thread would show. `launcher` is the beginning of the command line, before the program.
 class Trained {
  public:
   explicit Trained(const std::string& environment, const std::string& options = "", const std::string& launcher = "") {

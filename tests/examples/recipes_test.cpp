@@ -42,7 +42,7 @@ struct Expected {
   std::int64_t side = 0;                       ///< height and width of images
   std::int64_t top_k = 0;                      ///< expected `top_k` in config.json
   std::map<std::string, std::string> options;  ///< some of the expected options in config.json
-  /// Options for a run with model mlp, where the recipe's options name parameters that mlp lacks.
+  /// Additional options for a run with model mlp. Needed if the recipe's options name parameters that mlp lacks.
   std::string for_mlp{};
 };
 

@@ -1,14 +1,13 @@
-/* A closure is trained through the solver that uses it, and then helps to find a state from observations. The solver
- * knows the advection of the Lorenz-96 system, dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k), but not its closure. The
- * observations come from c(x) = -x + 8, so both coefficients are known.
+/* Trains a closure, a term that a solver lacks, through this solver. Then uses the closure to find a state from
+ * observations. The solver knows the advection of the Lorenz-96 system dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k),
+ * but not the closure c. The observations come from c(x) = -x + 8, so the right coefficients of c are known.
  *
  * A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
  * from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
- * the host program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
- * parameters constant and searches the state from which the solver meets observations of every second cell.
+ * and this program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
+ * parameters of c constant and searches the state from which the solver meets observations of every second cell.
  *
- *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all three answers are
- * right
+ *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all answers are right
  */
 #include <lockstep/lockstep_mpi.h>
 #include <math.h>
