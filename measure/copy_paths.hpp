@@ -59,7 +59,8 @@ struct CopyPath {
 };
 
 /// Returns all paths of a machine with these GPUs: inside the host, then to, from and inside each GPU, then between
-/// every two GPUs. Pure. Paths between pageable memory and a GPU are one way only, as such a copy blocks its caller.
+/// every two GPUs. Pure. A path between pageable memory and a GPU is one way only: such a copy blocks its caller, so a
+/// second copy cannot run at the same time.
 [[nodiscard]] std::vector<CopyPath> copy_paths(std::span<const Device> gpus);
 
 /// Returns the paths from each NUMA node to each node, including itself, such as "numa/0_to_1/one_way/memcpy". The

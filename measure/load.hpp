@@ -20,8 +20,8 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  /// Starts the work and returns when its first piece is done, or when the work has thrown. Collective if the work is
-  /// collective.
+  /// Starts the work. Returns when the first piece of work is done, or when the work has thrown an exception.
+  /// Collective if the work is collective.
   void start();
   /// Stops the work. Returns the pieces of work per second since start(); rethrows an exception of the work. Collective
   /// if the work is collective.

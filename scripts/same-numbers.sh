@@ -3,7 +3,7 @@
 # same lines. Run it before and after a change that must not change a number. Takes a minute per build.
 #   scripts/same-numbers.sh BUILD             prints the hashes of the programs in BUILD/bin
 #   scripts/same-numbers.sh BUILD OTHER       compares the hashes of both builds; exit status 1 when a line differs
-# A line ".plan" has the hash of a text: the table of the calls of a training step on an H100 (this machine need not
+# A line ".plan" holds the hash of a text: the table of the calls of a training step on an H100 (this machine need not
 # have one). A line ".output" has the hash of the output of a host program in C or Fortran. A line ".evaluation" has the
 # hash of the figures of a test set. The comparison of two builds shows the texts that differ.
 # KEEP=FOLDER in the environment: keeps the models and texts in FOLDER.

@@ -14,7 +14,7 @@ namespace train_text {
 
 inline constexpr std::int64_t kBytes = 256;  ///< size of the vocabulary when a token is a byte
 
-/// A text in two parts: the last tenth is for validation, and the rest for training.
+/// A text in two parts: the first nine tenths are for training, the last tenth is for validation.
 struct Corpus {
   std::string source;  ///< name of the source, for people
   lockstep::nn::TextFiles text;

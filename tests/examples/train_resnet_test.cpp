@@ -901,7 +901,7 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
     return train_resnet_alone(options, "env LOCKSTEP_ATTEMPT='" + attempt + "' ");
   };
   start("7-1 0 -", job + "--keep 2" + out("run")).finished();
-  fs::remove_all(path("run/last"));  // simulates a kill before the later checkpoints existed
+  fs::remove_all(path("run/last"));  // simulates a kill before the checkpoints after last.2 existed
   fs::rename(path("run/last.2"), path("run/last"));
   expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
   start("7-1 1 -", job + "--overwrite" + out("run"))

@@ -1,4 +1,4 @@
-! The two-scale Lorenz-96 system trains a network while it runs. The network learns to predict U = -(h c/b) sum Y, the
+! Trains a network while the two-scale Lorenz-96 system runs. The network learns to predict U = -(h c/b) sum Y, the
 ! effect of the fast variables Y on the slow variables X, from X alone. A model that has only the slow variables can then
 ! use the network in place of Y. Wilks (2005) uses a quartic polynomial in place of Y; the program compares the two.
 !
