@@ -175,7 +175,7 @@ class Lane {
   /// progress. On the host, a list must not change until the copy that reads the list is done. So each position in the
   /// pool has its own list.
   void prepare(const CopySize& size) {
-    // Largest number of pairs (source, destination) in all lists together. Exception: a single list with more pairs.
+    // prepare() makes as many lists as have this number of pairs (source, destination) together, but at least one list.
     constexpr std::int64_t kMostPairs = 1 << 15;
     groups_.clear();
     place_ = 0;

@@ -44,8 +44,8 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# These libraries are not copied, because the target machine must use its own: its glibc fits its kernel and loader, and
-# an older libstdc++ from the bundle would break its cmake and Python. NVIDIA's libraries come from the target machine's
+# These libraries are not copied. The target machine must use its own glibc, which fits its loader. An older libstdc++
+# from the bundle would break cmake and Python of the target machine. NVIDIA's libraries come from the target machine's
 # toolkit or Python, because libcublasLt alone is larger than the bundle may be.
 elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
 # take_libraries FILE...: copies the libraries that the files need, except those that were copied before. Each copy has

@@ -156,7 +156,7 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
-# Compares convolutions and matrix products of the host's libraries, on random shapes, with sums in f64. Runs for
+# Compares results of the host libraries' convolutions and matrix products, on random shapes, with sums in f64. Runs for
 # SWEEP_SECONDS (3600): half of the time with all instruction sets of this processor, half with AVX2 only.
 sweep_libraries() {
   local found=0 seconds=${SWEEP_SECONDS:-3600} isa

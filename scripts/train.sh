@@ -47,7 +47,7 @@ fi
 build_quietly "$build" "$log" --target train_resnet
 
 # mpi_environment (lib.sh) prepares mpirun for few slots, root, no ssh, and containers. On a machine with a configured
-# Open MPI, `mpirun -np N build/bin/train_resnet` does the same.
+# Open MPI, a user can instead run `mpirun -np N build/bin/train_resnet`.
 mpi_environment
 # Every start without options is the same run, so it overwrites the last results. With options, a run overwrites results
 # only if --overwrite is one of them.

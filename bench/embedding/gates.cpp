@@ -30,8 +30,8 @@ using Calls = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 31;
 
-/// Returns the processor time of this thread. This clock suits calls that run on one thread only, because it excludes
-/// the time of other programs.
+/// Returns the processor time of this thread. This clock excludes the time of other programs. It may time only calls
+/// that run on this thread alone.
 double seconds_of_thread() {
   timespec now{};
   require<Error>(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0, "the system has no clock of a thread");
@@ -133,7 +133,7 @@ void fill_caches() {
   }
 }
 
-/// Returns the seconds of one cold call of each function: the median over the rounds.
+/// Returns the seconds of one call of each function after fill_caches(): the median over the rounds.
 std::vector<double> in_turns_cold(const Calls& calls) {
   std::vector<std::vector<double>> values(calls.size());
   for (int round = 0; round < kRounds; ++round) {

@@ -65,8 +65,8 @@ struct TextData {
 /// Throws the errors of these functions and of the classes of windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
-/// Returns the mean number of bits of a token of `validation` in a code that uses only the frequencies of the tokens in
-/// `train`. One is added to each count, so that no token is impossible. A model that has learned anything
+/// Returns the mean number of bits per token of `validation` in an entropy code that uses only the frequencies of the
+/// tokens in `train`. One is added to each count, so that no token is impossible. A model that has learned anything
 /// needs fewer bits. Only the first 2^24 tokens of each set are counted.
 [[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
                                     std::int64_t vocabulary);

@@ -439,8 +439,8 @@ moving_data() {
   fi
 }
 
-# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports. Leaves out the plots, because
-# they are separate files.
+# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to the Markdown and JSON reports. Leaves out the
+# plots, because they are separate files.
 cost_report() {
   if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
   add_data "$1" "$3/cost.json"

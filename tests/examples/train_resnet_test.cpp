@@ -338,7 +338,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
 }
 
 /// The mlp learns nothing, so its first epoch is the best. --evaluate of a run's folder must evaluate best/ and print
-/// this. It must also accept a batch that is larger than the training set.
+/// which checkpoint is evaluated. It must also accept a batch that is larger than the training set.
 TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
   const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
   train_resnet(0, mlp + out("run")).finished();
@@ -1449,7 +1449,7 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   const std::string run = program + kTiny + "--steps 4 --devices cpu" + (kMpi ? ":2" : "");
   run_command("sh -c '" + run + out("closed") + " <&- >&-'").finished();
   run_command("sh -c '" + program + kTiny + "--steps 4 --devices cpu" + out("full") + " > /dev/full'")
-      .finished()  // the results are complete
+      .finished()  // the run must continue although standard output is full
       .has({{"lockstep: standard output cannot be written: No space left on device; the run goes on", 1}});
   EXPECT_EQ(step_of("closed/last"), 4);
   EXPECT_EQ(step_of("full/last"), 4);

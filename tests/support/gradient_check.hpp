@@ -33,7 +33,7 @@ struct GradientPair {
                                     double h = 1e-5, std::int64_t max_elements = 200, std::uint64_t seed = 1);
 
 /// Returns sum_i weights_i * out_i. This turns a tensor into a scalar whose gradient with respect to `out` is
-/// `weights`. Host, any types.
+/// `weights`. Both tensors are on the host and may have any types.
 [[nodiscard]] double weighted_sum(const TensorView& out, const TensorView& weights);
 
 }  // namespace lockstep::testing

@@ -63,7 +63,8 @@ inline void add_if(bool condition, std::vector<TensorSpec>& specs, TensorSpec sp
   }
 }
 
-/// Returns an OpCase::workspace_bytes for an op whose `bytes(context, x)` takes a tensor x of this type and shape.
+/// Returns an OpCase::workspace_bytes that returns bytes(context, x). `bytes` is the op's function for the size of the
+/// workspace, x a view of this type and shape without memory.
 template <class Bytes>
 std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, const Shape& shape) {
   return [=](Context& context) { return bytes(context, TensorView(nullptr, dtype, context.device(), shape)); };

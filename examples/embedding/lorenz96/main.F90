@@ -40,7 +40,7 @@ contains
   subroutine run(good)
     logical, intent(out) :: good
     real(real64), allocatable :: x(:, :), y(:, :)                  ! shape (variables, members of this rank)
-    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! shape (slow, steps, members); X/5 and U/5
+    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! values X/5 and U/5; shape (slow, steps, members)
     real(real64), allocatable :: batch_x(:, :), batch_u(:, :)      ! shape (slow, samples)
     real(real64) :: loss, r2_network, r2_quartic
     type(lockstep_context) :: context
