@@ -44,7 +44,7 @@ check_group() {
     mkdir -p "$folder"
     printf "#include \"$PWD/%s\"\n" "$@" > "$folder/all.cpp"
     # The new file gets the command of the first file, as all files of a group have the same options. Names of one file may hide
-    # names of another (-Wno-shadow).
+    # names of another file, so -Wno-shadow is added.
     grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
       sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |' -e '1s|^|[{|' -e '$s|$|}]|' > "$folder/compile_commands.json"
     if "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" \
@@ -70,7 +70,7 @@ export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |
   sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|app/(detail|options)/|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
 [ ${#files[@]} -gt 0 ] || die "tidy.sh: no file matches"
-# options FILE: prints its compile command without the names of the file and of the object.
+# options FILE: prints the compile command of FILE without the names of the file and of the object.
 options() {
   grep -B 1 -F "\"file\": \"$repository/$1\"" "$build/compile_commands.json" | sed -n 's|^ *"command": ||p' |
     sed -e 's| -o [^ ]*||' -e 's| -Os||' -e "s|$repository/$1||"

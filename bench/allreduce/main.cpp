@@ -183,7 +183,7 @@ class CollectiveBenchmarks {
   void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
-      return;  // a smaller size had the same number of elements, which is rounded up to one per rank
+      return;  // a smaller size had the same number of elements, because there is at least one per rank
     }
     all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }

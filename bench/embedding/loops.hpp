@@ -24,7 +24,7 @@ class Loops {
  private:
   std::vector<std::int64_t> widths_;
   std::vector<std::vector<T>> weights_;     ///< (outputs, inputs), bias, ..
-  std::vector<std::vector<T>> transposed_;  ///< (inputs, outputs) of each layer
+  std::vector<std::vector<T>> transposed_;  ///< weight of each layer, shape (inputs, outputs)
   std::vector<T> one_, two_;                ///< outputs of a layer, which are the inputs of the next layer
 };
 

@@ -24,7 +24,7 @@ namespace lockstep::bench {
 
 inline constexpr std::int64_t kInputs = 4;
 inline constexpr std::int64_t kMaxBatch = 1024;
-using Widths = std::vector<std::int64_t>;  ///< inputs, then the outputs of each layer
+using Widths = std::vector<std::int64_t>;  ///< number of inputs, then the number of outputs of each layer
 inline const Widths kSmall{kInputs, 32, 32, 1};
 inline const Widths kWide{500, 500, 500, 500, 500, 200};
 

@@ -175,8 +175,8 @@ distance() {
     "$work/runs/$2/$file" "$work/runs/$3/$file" || true
 }
 
-# ---- Call a: does lockstep work? Trains ResNet-50 and measures its rate and PyTorch's. Compares every op with the
-# host. Looks for memory errors.
+# ---- Call a: does lockstep work? Measures the rate at which lockstep and PyTorch train ResNet-50. Compares the results
+# of every op with those of the host. Looks for memory errors.
 
 call_a() {
   if check "the machine" 60 read_status "$programs/lockstep-devices"; then
@@ -199,8 +199,8 @@ call_a() {
 }
 
 # ---- Call b: are the results right? Tests batch norms inside cuDNN's engines, convergence and tensors of more than
-# 2^31 elements. Looks for races and for reads of uninitialised memory. Compares the results of the ways to run a step,
-# and of several numbers of ranks. Also measures a training run with tuned library choices.
+# 2^31 elements. Looks for races and for reads of uninitialised memory. Compares the results of several ways to run a
+# step, and of several numbers of ranks. Also measures a training run with tuned library choices.
 
 call_b() {
   local type way

@@ -805,7 +805,7 @@ TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // A checkpoint cannot be written, so the run ends with an error.
   put("run/best", "not a folder");
-  // Code 3, because the options of the user are valid.
+  // The exit code is 3 and not 2, because the options of the user are valid.
   expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});
   // An error on resume, because the checkpoint's position does not exist in this run.
   train_resnet(0, kTiny + "--steps 2" + out("other")).finished();
@@ -1026,7 +1026,7 @@ TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
   train_resnet(0, again + out("second")).finished();
   EXPECT_EQ(model("second"), model("first"));
   EXPECT_EQ(get("second/last/state.json"), get("first/last/state.json"));
-  // Options on the command line override the file. The folder --out is not repeated.
+  // Options on the command line override the file. The new run does not take --out from the file.
   train_resnet(0, again + " --seed 10" + out("third")).finished();
   EXPECT_NE(model("third"), model("first"));
   expect_refusals({{"--config " + put("old/config.json", "{\"seed\": 3}"), {"old/config.json", "chosen"}},

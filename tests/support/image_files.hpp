@@ -35,7 +35,7 @@ struct JpegOptions {
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {
-  int bits = 8;  ///< bits of a value; if fewer than 8, the file packs the values, of which Pixels has one per byte
+  int bits = 8;  ///< bits of a value in the file; for fewer than 8 bits, Pixels has one value per byte
   bool interlaced = false;
   std::vector<std::uint8_t> palette{};  ///< RGB colours; the only channel holds indices into them; empty: no palette
   std::string exif{};

@@ -48,7 +48,7 @@ struct OpCase {
   std::function<PreparedOp(Context&)> prepare;  ///< prepares ops that need it; replaces run and workspace_bytes
   double bytes = 0;                             ///< bytes that one call must move; 0: tensor_bytes()
   double flops = 0;                             ///< operations of one call
-  double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
+  double tolerance = 0;  ///< largest relative error of an output against another backend or the oracle; 0: same bits
 };
 
 /// Returns the bytes of all inputs and outputs, each counted once.
@@ -64,7 +64,7 @@ inline void add_if(bool condition, std::vector<TensorSpec>& specs, TensorSpec sp
 }
 
 /// Returns an OpCase::workspace_bytes that returns bytes(context, x). `bytes` is the op's function for the size of the
-/// workspace, x a view of this type and shape without memory.
+/// workspace. x is a view of this type and shape without memory.
 template <class Bytes>
 std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, const Shape& shape) {
   return [=](Context& context) { return bytes(context, TensorView(nullptr, dtype, context.device(), shape)); };

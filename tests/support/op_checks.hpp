@@ -41,7 +41,7 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
 void expect_matches(const OpCase& item, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
 
-/// True if the outputs have the same bits for every number of threads, on the host.
+/// True if the outputs have the same bits on the host for every number of threads in `threads`.
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
 /// Expects same_bits_for_threads(). As a control, flips one bit of the first output that is not empty, and expects that
 /// the comparison fails.

@@ -57,7 +57,7 @@ TEST(Cluster, FollowsNcclsModel) {
 }
 
 TEST(Cluster, IsNearToMeasuredSums) {
-  // The times of 8 H100 with NVLink SHARP, from NVIDIA's logs of nccl-tests.
+  // Compares with the times of 8 H100 with NVLink SHARP in NVIDIA's logs of nccl-tests.
   EXPECT_NEAR(microseconds(8, kMiB, SumAlgorithm::nvls, "Simple") / 26.9, 1, 0.1);
   EXPECT_NEAR(microseconds(8, 128 * kMiB, SumAlgorithm::nvls, "Simple") / 586, 1, 0.15);
   // The time of 1024 H100 over RoCE for 16 GiB, with a ring and LL128, is 93.4 ms (nccl-tests issue 322).

@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
   fit_a_priori(x, y, truth.n, before);
   train_a_posteriori(comm, model, &model_run, x, y, after);
 
-  /* Every rank assimilates its first member. */
+  /* Each rank runs the assimilation for its first member. */
   truth.n = CELLS;
   memcpy(start, x, sizeof start);
   for (int i = 0; i < CELLS; ++i) {

@@ -3,9 +3,10 @@
 // the checkpoint is the plain one. Otherwise the checkpoint also has a moving average, running statistics and a
 // compression.
 // - Plain checkpoint: an even `which` means the model's file, an odd one the optimizer's file. If which / 2 is odd, the
-//   offset counts from the data after the header. From 254 on, the change cuts the file at the offset.
+//   offset counts from the data after the header. If which >= 254, the change cuts the file at the offset.
 // - Checkpoint with a moving average: which % 3 selects the file of the model, the optimizer or the average. If
-//   which / 3 is odd, the offset counts from the data. From 250 on, the change cuts the file at the offset.
+//   which / 3 is odd, the offset counts from the data after the header. If which >= 250, the change cuts the file at
+//   the offset.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
