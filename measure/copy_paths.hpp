@@ -82,8 +82,8 @@ struct CopySize {
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
 /// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Source and destination
-/// are parts of pools that are larger than a cache. Each timed call uses the next part of each pool, so that even a
-/// small copy does not find its bytes in a cache (except bytes that the hardware has prefetched).
+/// are parts of pools that are larger than a cache. Each timed call uses the next part of each pool. So even a small
+/// copy does not find its bytes in a cache, except bytes that the hardware has prefetched.
 class CopyBench {
  public:
   /// `threads` is the number of threads that copy on the host, in both directions together; 0 means OpenMP's default.

@@ -142,8 +142,9 @@ build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi
 }
 
-# debian_base FOLDER SUITE: makes FOLDER/SUITE, a small Debian 12 (bookworm) or 13 (trixie) with git and sudo, by debootstrap
-# from the package mirror of this system, and sets `mirror` to that mirror. A system that exists already is used as it is.
+# debian_base FOLDER SUITE: makes FOLDER/SUITE by debootstrap: a small Debian 12 (bookworm) or 13 (trixie) with git and
+# sudo. Sets `mirror` to the package mirror of this system, from which the packages come. A system that exists already
+# is used as it is.
 debian_base() {
   local own
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
