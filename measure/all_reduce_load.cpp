@@ -44,7 +44,8 @@ class AllReduceLoad final : public Load {
 
 std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context, std::int64_t bytes) {
   require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
-  // With NCCL, only the load uses the GPU communicator; the ranks agree on numbers of iterations over MPI.
+  // On a GPU, can_overlap() is enough: only the load uses the NCCL communicator, because the ranks agree on numbers of
+  // iterations over MPI.
   const bool on_gpu = context.device().kind == DeviceKind::cuda;
   require<StateError>(on_gpu ? communicator.can_overlap() : communicator.any_thread(),
                       "all-reduces as a load need a communicator that a thread may use while other threads use theirs "

@@ -62,11 +62,15 @@ struct CollectiveCase {
 [[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
                                           const CollectiveCase& item, std::int64_t bytes);
 
-/// Measures and checks collectives of one communicator. Owns the tensors, but not the stream and the communicator.
-/// algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread uses the
-/// bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the buffers hold
-/// zeros, whose sums stay zero. A graph uses only one buffer of the pool. Throws UsageError for a graph of send_recv or
-/// of a communicator that cannot be captured. Destroy the bench before the communicator.
+/// Measures and checks collectives of one communicator. algbw = bytes / time, with the bytes of the larger of a rank's
+/// two tensors, as in nccl-tests.
+///
+/// Each timed call uses the next part of a pool that is larger than a cache, so that no call finds its data in a cache.
+/// A captured graph always uses the same part. The pool holds zeros, because sums of zeros cannot overflow.
+///
+/// Only one thread may use the bench, and all ranks must make the same calls. The bench owns the tensors, but not the
+/// stream and the communicator. It must be destroyed before the communicator. Throws UsageError for a graph of
+/// send_recv or of a communicator that cannot be captured.
 class CollectiveBench {
  public:
   /// `context` provides the device and the memory of the tensors; `stream` takes the operations, on the device of

@@ -175,7 +175,8 @@ class Lane {
   /// progress. On the host, a list must not change until the copy that reads the list is done. So each position in the
   /// pool has its own list.
   void prepare(const CopySize& size) {
-    // Largest number of pairs (source, destination) that prepare() stores. A single list may have more pairs.
+    // prepare() stops when all its lists together have this number of pairs (source, destination). It makes at least
+    // one list.
     constexpr std::int64_t kMostPairs = 1 << 15;
     groups_.clear();
     place_ = 0;

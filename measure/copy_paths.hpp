@@ -59,7 +59,8 @@ struct CopyPath {
 };
 
 /// Returns all paths of a machine with these GPUs: inside the host, then to, from and inside each GPU, then between
-/// every two GPUs. Pure. Paths between pageable memory and a GPU are one way only, as such a copy blocks its caller.
+/// every two GPUs. Pure. A path between pageable memory and a GPU is one way only: such a copy blocks its caller, so a
+/// second copy cannot run at the same time.
 [[nodiscard]] std::vector<CopyPath> copy_paths(std::span<const Device> gpus);
 
 /// Returns the paths from each NUMA node to each node, including itself, such as "numa/0_to_1/one_way/memcpy". The
@@ -80,9 +81,9 @@ struct CopySize {
 /// Returns PATH/BYTES. For several pieces, appends their number and "grouped", "wait:each" or "wait:once".
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
-/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Its buffers are parts
-/// of pools, which are larger than a cache. Each timed call uses the next part of its pool. So the cache holds no bytes
-/// of a small copy before the copy, except bytes that the hardware prefetched.
+/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Source and destination
+/// are parts of pools that are larger than a cache. Each timed call uses the next part of each pool. So even a small
+/// copy does not find its bytes in a cache, except bytes that the hardware has prefetched.
 class CopyBench {
  public:
   /// `threads` is the number of threads that copy on the host, in both directions together; 0 means OpenMP's default.

@@ -20,15 +20,15 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  /// Starts the work and returns when its first piece is done, or when the work has thrown. Collective if the work is
-  /// collective.
+  /// Starts the work. Returns when the first piece of work is done, or when the work has thrown an exception.
+  /// Collective if the work is collective.
   void start();
   /// Stops the work. Returns the pieces of work per second since start(); rethrows an exception of the work. Collective
   /// if the work is collective.
   double stop();
 
  protected:
-  /// Repeats the work until stopped(); calls done() after each piece.
+  /// Must repeat the work until stopped() returns true, and call done() after each piece of work.
   virtual void run() = 0;
   [[nodiscard]] bool stopped() const;
   void done();
@@ -40,17 +40,19 @@ class Load {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Makes a load of products of two square f32 matrices on the device of `context`: 512 x 512 on the CPU; 2048 x 2048 on
-/// a GPU, where the next product is always enqueued before the running one ends. Only the load uses `context` until the
-/// load is destroyed.
+/// Makes a load that repeats the product of two square f32 matrices on the device of `context`. The matrices are
+/// 512 x 512 on the CPU and 2048 x 2048 on a GPU. The load enqueues each product before the previous product has
+/// ended, so that a GPU always has work. The caller must not use `context` until the load is destroyed.
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
 /// Returns false if this build has no matrix product for the device of `context`.
 [[nodiscard]] bool can_load_matmul(Context& context);
-/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context`. With MPI, `context` must
-/// be on the host and have an inline stream; with NCCL, `context` must be on the rank's GPU. While the load runs,
-/// nothing else may use the communicator, and the process may use no other NCCL communicator. The ranks agree inside
-/// each all-reduce whether to stop, so the host waits for every all-reduce. Throws StateError on the host unless
-/// communicator.any_thread(), and UsageError for one rank.
+/// Makes a load that repeats an all-reduce of `bytes` bytes, on the stream and in the memory of `context`. With MPI,
+/// `context` must be on the host and have an inline stream. With NCCL, `context` must be on the rank's GPU.
+///
+/// While the load runs, the caller may use neither `communicator` nor any other NCCL communicator of the process. The
+/// first element of each all-reduce counts the ranks that want to stop, so the host waits for every all-reduce.
+///
+/// Throws UsageError for one rank. Throws StateError on the host unless communicator.any_thread().
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 

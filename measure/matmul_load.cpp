@@ -6,7 +6,8 @@
 namespace lockstep::measure {
 namespace {
 
-/// Returns the product to run: a larger one on a GPU, where a small one would end before the next one is enqueued.
+/// Returns the product to run. It is larger on a GPU, because there a small product would end before the next product
+/// is enqueued.
 ops::MatmulDesc product_for(Device device) {
   ops::MatmulDesc desc;
   desc.m = desc.n = desc.k = device.kind == DeviceKind::cuda ? 2048 : 512;

@@ -33,17 +33,19 @@ struct Work {
   std::function<void()> prepare;  ///< function called before each value, outside the timed period; may be empty
 };
 
-/// Times `work` on all ranks together. For each value the ranks pass a barrier, then each times start() and wait(). The
-/// value is the time of the slowest rank. All ranks make the same number of calls, as rank 0 decides the number after
-/// each round, and all get the same values, bit by bit. Collective over `ranks`, which is used between the calls and
-/// must not be the communicator that `work` uses. Throws UsageError for options out of range.
+/// Times `work` on all ranks together. For each value, the ranks pass a barrier, and then each rank times start() and
+/// wait(). The value is the time of the slowest rank. After each round of values, rank 0 decides for all ranks how many
+/// calls follow, so all ranks make the same number of calls. All ranks get the same values, bit by bit.
+///
+/// Collective over `ranks`, which must not be the communicator that `work` uses. Throws UsageError for options out of
+/// range.
 [[nodiscard]] Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work);
 
 /// Times `work` in this process, without other ranks.
 [[nodiscard]] Samples measure(const MeasureOptions& options, const Work& work);
 
-/// Bytes of a pool. Every timed call uses the next part of its pool. A pool is larger than a core's own cache and its
-/// part of a shared cache, so the caches do not hold a call's data.
+/// Size in bytes of a pool. A pool is memory of which each timed call uses the next part. It is larger than the cache
+/// of a core plus the core's share of a shared cache, so no call finds its data in a cache.
 inline constexpr std::int64_t kPoolBytes = std::int64_t{64} << 20;
 
 /// One line of results: what one measurement has found.

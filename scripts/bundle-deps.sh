@@ -29,8 +29,8 @@ if ! command -v orterun > /dev/null || ! command -v ompi_info > /dev/null; then
   "$repository/scripts/install-deps.sh" run
 fi
 
-# path NAME: prints one of Open MPI's configured folders. All these folders are below the prefix, except the folder of
-# the settings.
+# path NAME: prints the folder that Open MPI's configuration calls NAME. All folders are below the folder `prefix`,
+# except the folder of the settings.
 path() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p" | sort -u; }
 prefix=$(path prefix)
 plugins=$(path pkglibdir)
@@ -44,8 +44,8 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# These libraries are not copied, because the target machine must use its own: its glibc fits its kernel and loader, and
-# an older libstdc++ from the bundle would break its cmake and Python. NVIDIA's libraries come from the target machine's
+# These libraries are not copied. The target machine must use its own glibc, which fits its loader. An older libstdc++
+# from the bundle would break cmake and Python of the target machine. NVIDIA's libraries come from the target machine's
 # toolkit or Python, because libcublasLt alone is larger than the bundle may be.
 elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
 # take_libraries FILE...: copies the libraries that the files need, except those that were copied before. Each copy has
@@ -102,7 +102,8 @@ lockstep_deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 export OPAL_PREFIX=$lockstep_deps OPAL_SYSCONFDIR=$lockstep_deps/etc/openmpi
 export PMIX_PKGLIBDIR=$lockstep_deps/lib/pmix PMIX_PKGDATADIR=$lockstep_deps/share/pmix PMIX_SYSCONFDIR=$lockstep_deps/etc
 export PATH=$lockstep_deps/bin:$PATH LD_LIBRARY_PATH=$lockstep_deps/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# All ranks are on this machine, so there is no ssh and no scheduler. The bundle has no plugins of hwloc.
+# All ranks run on this machine, so Open MPI needs neither ssh nor a scheduler to start them. The bundle has no plugins
+# of hwloc, so the path of plugins is a folder that does not exist.
 export OMPI_MCA_plm=${OMPI_MCA_plm:-isolated} HWLOC_PLUGINS_PATH=$lockstep_deps/none
 unset lockstep_deps
 END

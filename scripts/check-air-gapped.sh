@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every call of scripts/gpu-check.sh with the bundle of --prepare in a bare Debian 12 (a chroot made by debootstrap)
-# that has no network, no Open MPI, no libgomp, no Python and no GPU. The programs must start, Open MPI of the bundle must
-# start ranks, and each call must end with status 77 and its reports. Needs root.
+# that has no network, no Open MPI, no libgomp, no Python and no GPU. The programs must start, and Open MPI of the
+# bundle must start ranks. Each call must write its reports and exit with status 77 (no GPU). Needs root.
 #   scripts/check-air-gapped.sh [--bundle FOLDER] [--out FOLDER]     default: .bundle; the reports are kept in --out
 # NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as on a machine with a GPU.
 # FOLDER=... in the environment: folder with the base system in bookworm/, which the script makes if it is missing. The

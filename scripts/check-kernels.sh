@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Checks the machine code of the CUDA kernels, without a GPU. No kernel may spill registers. The bandwidth-bound kernels of
-# kernels/cuda/wide_access.txt must load and store 16 bytes at a time, some with several loads in flight (checked with
-# nvdisasm, which is also in the Python package nvidia-cuda-nvdisasm; without it a line says "skipped"). Instances with a last
-# template argument of 1 are not checked: they take single elements, for addresses that are no multiple of 16. From sm_90 on
-# every kernel must wait for the kernel before it (gpu::wait_for_earlier) before it accesses memory.
+# Checks the machine code of the CUDA kernels, without a GPU:
+# - No kernel may spill registers.
+# - The bandwidth-bound kernels that kernels/cuda/wide_access.txt lists must load and store 16 bytes at a time.
+#   Exception: kernels whose last template argument is 1 take single elements, for addresses that are no multiple of 16.
+# - Some kernels of this list must also have several loads in flight. This check needs nvdisasm, which is also in the
+#   Python package nvidia-cuda-nvdisasm. Without nvdisasm the check is skipped.
+# - From sm_90 on, every kernel must call gpu::wait_for_earlier() before it accesses memory. This function waits for the
+#   kernel that was launched before.
 #   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, and as its last line "N passed, N failed,
 #                                                N skipped", counted in kernels; exit status 1 when a check fails
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

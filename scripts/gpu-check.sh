@@ -111,8 +111,8 @@ work=$(mktemp -d)
 mkdir -p "$work/log" "$work/data" "$work/tables" "$work/runs"
 files=$out/gpu-check-$call
 for file in "$files.tsv" "$work/checks.json" "$work/checks.md" "$work/figures"; do : > "$file"; done
-# Collects the rows of earlier calls from the tree, the bundle and --kept. If a KILL has cut the last row of rows.tsv,
-# first ends that row with a new line.
+# Collects the rows of results that earlier calls of this script left in the tree, the bundle and --kept. If a KILL has
+# cut the last row of rows.tsv, first ends that row with a new line.
 if [ -s "$kept/rows.tsv" ] && [ -n "$(tail -c 1 "$kept/rows.tsv")" ]; then echo >> "$kept/rows.tsv"; fi
 for folder in "$repository/docs/results/gpu" "$bundle"; do
   for letter in all a b c d again; do cat "$folder/gpu-check-$letter.tsv" 2> /dev/null || true; done

@@ -18,8 +18,8 @@ build_jobs() {
   if [ "$memory" -lt "$cores" ]; then echo "$memory"; else echo "$cores"; fi
 }
 
-# Build folders of this tree share the objects in ccache. So ccache takes paths below the tree relative to the build
-# folder, and leaves the build folder out of the hash.
+# With these settings, all build folders of this tree share the objects in ccache: ccache takes paths below the tree
+# relative to the build folder, and leaves the build folder out of the hash.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # ccache accepts precompiled headers
@@ -29,8 +29,8 @@ export CCACHE_PCH_EXTSUM="${CCACHE_PCH_EXTSUM:-1}"  # ccache compares their text
 # tests/CMakeLists.txt sets the same variables for ctest. Open MPI 5 has other names (PRTE_MCA_*) for some settings;
 # each version ignores the names of the other version. Variables that the caller has set keep their values.
 mpi_environment() {
-  # All ranks are on this machine, so there is no ssh and no scheduler. Without this setting mpirun ends with "rsh agent
-  # not found".
+  # All ranks run on this machine, so mpirun needs no ssh to start them. Without this setting, mpirun looks for ssh and
+  # ends with "rsh agent not found" if there is none.
   export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
   # Allows more ranks than cores. Without this setting mpirun ends with "There are not enough slots available".
   export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
@@ -41,8 +41,8 @@ mpi_environment() {
   export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
   export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-  # Containers usually forbid ptrace between processes. So ranks copy messages through shared memory without the
-  # kernel's help. Without these settings Open MPI reports "Read -1, expected N, errno = 1".
+  # Makes ranks copy messages through shared memory, without the kernel's help (CMA). CMA needs the right to ptrace
+  # other processes, which containers usually forbid: Open MPI would report "Read -1, expected N, errno = 1".
   export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
   export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
   # Open MPI refuses root without these two variables; a container often has no other user.
@@ -142,8 +142,9 @@ build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi
 }
 
-# debian_base FOLDER SUITE: makes FOLDER/SUITE, a small Debian 12 (bookworm) or 13 (trixie) with git and sudo, by debootstrap
-# from the package mirror of this system, and sets `mirror` to that mirror. A system that exists already is used as it is.
+# debian_base FOLDER SUITE: makes FOLDER/SUITE by debootstrap: a small Debian 12 (bookworm) or 13 (trixie) with git and
+# sudo. Sets `mirror` to the package mirror of this system, from which the packages come. A system that exists already
+# is used as it is.
 debian_base() {
   local own
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)

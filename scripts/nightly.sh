@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the checks that take too long for .ci/run, which should run first: all tests in the builds in which .ci/run runs
-# only some tests (clang, sanitizers with the outside project, builds without a library); clang-tidy with the static
-# analyzer; the CUDA code compiled for three generations of GPUs; the C interface's threads under ThreadSanitizer;
-# limits on the cost of the C interface's calls (bench_embedding --gates; needs a quiet machine); new inputs for every
-# reader (tests/fuzz; FUZZ_SECONDS for each reader, default 60).
+# Runs checks that take too long for .ci/run. Run .ci/run first.
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
-#                                         faults embedding apps libraries mpich variants fuzz sweep world torchrun
-#                                         debian
+#   scripts/nightly.sh FOLDER PART...     some parts
+# The parts:
+#   asan clang no-cuda no-mpi no-onednn   all tests in builds for which .ci/run runs only some tests
+#   tidy                                  clang-tidy with the static analyzer
+#   embedding                             limits on the cost of the C interface's calls; needs a quiet machine
+#   libraries                             .ci/run for builds with other libraries (mpich, no-onednn, onednn3)
+#   tsan sm_80_90_100 schedules faults apps mpich variants fuzz sweep world torchrun debian
+#                                         see the function that run_part calls for the part
 # Writes one log per part, FOLDER/PART.log, and adds a line for each part to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich variants fuzz sweep world torchrun debian)
@@ -31,15 +32,17 @@ cd "$repository"
 "$repository/scripts/install-deps.sh" ci
 nvjpeg_header
 
-# bash does not stop at a failing command in the functions below. So they chain commands by && and ||.
+# The functions below chain their commands by && and ||: run_part is called on the left of ||, where bash does not stop
+# at a failing command.
 #
 # Compiles the kernels to machine code for three generations of GPUs, and to PTX for later ones.
 compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
     cmake --build build/nightly-cuda --parallel "$(build_jobs)" --target lockstep_kernels
 }
-# Runs the tests of the race checker (with races that were added on purpose), and every emulated test under the race
-# checker and under thread schedules that .ci/run does not reach. Also runs cuDNN's planning, which takes two minutes.
+# Runs the tests of the race checker (with races that were added on purpose). Runs every test of emulated CUDA kernels
+# under the race checker and under AddressSanitizer, with thread schedules that .ci/run does not reach. Also tests
+# cuDNN's planning, which takes two minutes.
 more_schedules() {
   local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.cudnn_planning)$'
   cmake --preset ci-gcc -DLOCKSTEP_RACE_CHECKS=ON && cmake --build --preset ci-gcc --target test_kernels_cuda_race \
@@ -97,9 +100,9 @@ under_mpich() {
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
     -E 'hello_ranks\.(devices|alone)'
 }
-# Checks a build with variants of the host kernels: kernels and C interface as each variant, then a C program of the
-# installed library, also under valgrind, which has no AVX-512, and on processors that QEMU emulates. Checks the size of
-# the library.
+# Checks a build that has the host kernels in two variants, x86-64-v3 and x86-64-v4. Runs the tests of kernels, nn and
+# bindings with each variant. Then runs a C program with the installed library: on this processor, under valgrind (which
+# has no AVX-512), and on processors that QEMU emulates. Checks the size of the library.
 host_variants() {
   local name variant prefix=$PWD/build/nightly-variants/prefix host=build/nightly-variants/host
   cmake --preset ci-no-cuda -B build/nightly-variants "-DLOCKSTEP_CPU_ARCH=x86-64-v3;x86-64-v4" -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
@@ -153,7 +156,7 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
-# Compares convolutions and matrix products of the host's libraries, on random shapes, with sums in f64. Runs for
+# Compares results of the host libraries' convolutions and matrix products, on random shapes, with sums in f64. Runs for
 # SWEEP_SECONDS (3600): half of the time with all instruction sets of this processor, half with AVX2 only.
 sweep_libraries() {
   local found=0 seconds=${SWEEP_SECONDS:-3600} isa

@@ -3,9 +3,9 @@
 # same lines. Run it before and after a change that must not change a number. Takes a minute per build.
 #   scripts/same-numbers.sh BUILD             prints the hashes of the programs in BUILD/bin
 #   scripts/same-numbers.sh BUILD OTHER       compares the hashes of both builds; exit status 1 when a line differs
-# Lines ".plan" hash the calls of a training step as text, for a GPU that this machine need not have: layer, op, shape,
-# operations, bytes, launches, second stream. Lines ".output" hash the output of host programs in C and Fortran, lines
-# ".evaluation" the figures of a test set. Texts that differ are shown.
+# A line ".plan" holds the hash of a text: the table of the calls of a training step on an H100 (this machine need not
+# have one). A line ".output" has the hash of the output of a host program in C or Fortran. A line ".evaluation" has the
+# hash of the figures of a test set. The comparison of two builds shows the texts that differ.
 # KEEP=FOLDER in the environment: keeps the models and texts in FOLDER.
 # The hashes hold for one processor family and one set of libraries: compare builds on the same machine only.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -4,9 +4,9 @@
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
 # The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also
 # searches every header of the system, takes a sixth of the remaining time. .ci/run leaves both to scripts/nightly.sh.
-# Without them, sixteen files with equal options are checked as one file that includes them, since most of the time goes
-# into their common headers. If clang-tidy finds something in the combined file, each file is checked alone, and only
-# these results count.
+# --no-analyzer switches both off. Then sixteen files with equal options are checked as one file that includes them,
+# since most of the time goes into their common headers. If clang-tidy finds something in the combined file, each file
+# is checked alone, and only these results count.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export TIDY_CHECKS=''
@@ -34,8 +34,9 @@ check_one() {  # check_one TIDY BUILD RESULTS FILE: checks one file; leaves a lo
   fi
   rm -f "$log.stderr"
 }
-# check_group TIDY BUILD RESULTS FOLDER FILE...: checks files as one file in FOLDER that includes them. Files whose names clash
-# with those of earlier files become their own group; a group in which clang-tidy finds something is checked file by file.
+# check_group TIDY BUILD RESULTS FOLDER FILE...: checks files as one file in FOLDER that includes them. Files that
+# define the same names as earlier files become their own group. A group in which clang-tidy finds something is checked
+# file by file.
 check_group() {
   local tidy=$1 build=$2 results=$3 folder=$4 file clashes together=() apart=()
   shift 4
@@ -43,7 +44,7 @@ check_group() {
     mkdir -p "$folder"
     printf "#include \"$PWD/%s\"\n" "$@" > "$folder/all.cpp"
     # The new file gets the command of the first file, as all files of a group have the same options. Names of one file may hide
-    # names of another (-Wno-shadow).
+    # names of another file, so -Wno-shadow is added.
     grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
       sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |' -e '1s|^|[{|' -e '$s|$|}]|' > "$folder/compile_commands.json"
     if "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" \
@@ -69,7 +70,7 @@ export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |
   sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|app/(detail|options)/|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
 [ ${#files[@]} -gt 0 ] || die "tidy.sh: no file matches"
-# options FILE: prints its compile command without the names of the file and of the object.
+# options FILE: prints the compile command of FILE without the names of the file and of the object.
 options() {
   grep -B 1 -F "\"file\": \"$repository/$1\"" "$build/compile_commands.json" | sed -n 's|^ *"command": ||p' |
     sed -e 's| -o [^ ]*||' -e 's| -Os||' -e "s|$repository/$1||"

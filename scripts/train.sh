@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs packages, builds, and trains under mpirun. Safe to run again: only missing steps are done.
 #   scripts/train.sh [--ranks N] [options of train_resnet]
-# --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. They compute on the CPU unless --devices (or the
-# file of --config) says otherwise: --ranks 2 --devices 2 takes two GPUs. Other arguments go to train_resnet;
-# scripts/train.sh --help shows its options. Without any option it trains on synthetic images.
+# --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. The ranks compute on the CPU unless
+# --devices (or the file of --config) says otherwise: --ranks 2 --devices 2 takes two GPUs. Other arguments go to
+# train_resnet; scripts/train.sh --help shows its options. Without any option it trains on synthetic images.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 ranks=${RANKS:-2}
@@ -47,7 +47,7 @@ fi
 build_quietly "$build" "$log" --target train_resnet
 
 # mpi_environment (lib.sh) prepares mpirun for few slots, root, no ssh, and containers. On a machine with a configured
-# Open MPI, `mpirun -np N build/bin/train_resnet` does the same.
+# Open MPI, a user can instead run `mpirun -np N build/bin/train_resnet`.
 mpi_environment
 # Every start without options is the same run, so it overwrites the last results. With options, a run overwrites results
 # only if --overwrite is one of them.

@@ -4,11 +4,16 @@
 //   bench_allreduce --devices gpu --benchmark_filter='^all_reduce/.*/stream/'
 //   mpirun -np 4 bench_allreduce
 //
-// Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
-// There are four kinds of rows: one collective of one size; one collective that is captured in a CUDA graph (NCCL); the
-// all-reduces of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix
-// products. algbw and busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per
-// cent of the rank's copy bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
+// Host tensors are sent over MPI. Tensors on GPUs are sent over NCCL, on a stream of high priority.
+// There are four kinds of rows:
+//   - one collective of one size
+//   - one collective of one size, captured in a CUDA graph (only over NCCL)
+//   - the all-reduces of a model's gradient buckets, one after the other
+//   - one all-reduce at the same time as matrix products
+//
+// algbw and busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is 100 * busbw / copy
+// bandwidth. The copy bandwidth is the number of bytes that the slowest rank reads and writes per second while all
+// ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -178,7 +183,7 @@ class CollectiveBenchmarks {
   void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
-      return;  // the number of elements is rounded up to one per rank, so small sizes give equal names
+      return;  // a smaller size had the same number of elements, because there is at least one per rank
     }
     all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }

@@ -4,8 +4,8 @@
 //   bench_copy --devices cpu:4     four ranks copy at once, each with its share of the host
 //   mpirun -np 4 bench_copy        four ranks copy at once, each on its own GPU if there are GPUs
 //
-// measure/copy_paths.hpp lists the paths. The name of a benchmark consists of the path, the size, the number of pieces,
-// and the load that runs at the same time.
+// measure/copy_paths.hpp lists the paths. The name of a benchmark consists of the path, the size, the number of pieces
+// into which a copy is split, and the load that runs at the same time.
 
 #include <functional>
 #include <memory>

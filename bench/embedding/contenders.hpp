@@ -26,7 +26,8 @@ struct Contender {
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n, bool wide = false);
 
-/// Makes a contender of lockstep_infer with an f32 model on fields (inputs, n) and (1, n) of f64.
+/// Makes a contender that calls lockstep_infer for n samples with an f32 model. The views of inputs and outputs have
+/// type f64 and the shapes (inputs, n) and (1, n).
 [[nodiscard]] Contender make_strided(std::int64_t n);
 /// Makes a contender of one training step in C, in f32.
 [[nodiscard]] Contender make_training(std::int64_t n);

@@ -30,8 +30,8 @@ using Calls = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 31;
 
-/// Returns the processor time of this thread. This clock suits calls that run on one thread only, because it excludes
-/// the time of other programs.
+/// Returns the processor time of this thread. This clock excludes the time of other programs. It may time only calls
+/// that run on this thread alone.
 double seconds_of_thread() {
   timespec now{};
   require<Error>(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0, "the system has no clock of a thread");
@@ -85,7 +85,7 @@ class Gates {
 
   [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, chosen_); }
 
-  /// Adds the line of a gate to the report: `value` must be at most `limit` times slack. NaN fails.
+  /// Adds the line of a gate to the report. The gate holds if `value` is at most limit * slack_; NaN fails.
   void check(const std::string& name, double value, double limit, const std::string& remark = {}) {
     const bool holds = value <= limit * slack_;
     report_.failed += holds ? 0 : 1;
@@ -117,11 +117,11 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// Largest ratios of the time of a call with n samples to the time of the faster of the two loops (loops.hpp); 0: not
-/// checked.
+/// Limits of the ratio of two times: the time of a call of the C interface, and the time of the faster of the two loops
+/// (loops.hpp), both for n samples. The limit 0 means that the ratio is not checked.
 struct Limits {
   double hot = 0;
-  double cold = 0;         ///< limit of a call after other memory has filled the caches
+  double cold = 0;         ///< limit of the ratio after other memory has filled the caches
   bool overheads = false;  ///< true: C is also compared with C++ and Fortran
 };
 
@@ -133,7 +133,7 @@ void fill_caches() {
   }
 }
 
-/// Returns the seconds of one cold call of each function: the median over the rounds.
+/// Returns the seconds of one call of each function after fill_caches(): the median over the rounds.
 std::vector<double> in_turns_cold(const Calls& calls) {
   std::vector<std::vector<double>> values(calls.size());
   for (int round = 0; round < kRounds; ++round) {
@@ -190,9 +190,9 @@ void check_size(Gates& gates, std::int64_t n, const Limits& limits) {
   }
 }
 
-/// Compares, for every n, the time of a model that was prepared once with the time of a plan of exactly n samples. A
-/// ratio near the limit may be due to noise or to an unlucky address. Such a ratio is measured again, for longer and
-/// with a plan at another address; the smallest ratio counts.
+/// Compares two times for every n: the time of a model that was prepared once for kMaxBatch samples, and the time of a
+/// plan for exactly n samples. A ratio near the limit may be due to noise or to an unlucky address. Such a ratio is
+/// measured again, for longer and with a plan at another address; the smallest ratio counts.
 template <class T>
 void check_every(Gates& gates) {
   constexpr double kLimit = 1.5;

@@ -4,9 +4,9 @@
 
 namespace lockstep::bench {
 
-/// Options of the gates, which limit the cost of a call of the C interface relative to other contenders. The contenders
-/// take turns, so that other programs disturb all contenders equally; medians are compared. Gates should run on a quiet
-/// machine.
+/// Options of the gates. A gate is a limit of the ratio of two median times: the time of a call of the C interface, and
+/// the time of another implementation of the same network. The two implementations take turns, so that other programs
+/// disturb both equally. Gates should run on a quiet machine.
 struct GateOptions {
   std::string chosen = ".";  ///< regular expression; a gate is chosen if its name contains a match
   double slack = 1;          ///< factor of all limits

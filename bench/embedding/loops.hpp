@@ -15,16 +15,16 @@ class Loops {
   /// weights: weight (outputs, inputs) and bias of each layer in turn.
   Loops(std::vector<std::int64_t> widths, const std::vector<std::vector<T>>& weights);
 
-  /// Computes a sample after the other; the inner loops run over the outputs of a layer, and the compiler knows all
-  /// widths. x (n, inputs), y (n, outputs).
+  /// Computes one sample after the other. The inner loops run over the outputs of a layer, and the compiler knows all
+  /// widths. Shapes: x (n, inputs), y (n, outputs).
   void outputs_innermost(const T* x, T* y, std::int64_t n) const;
-  /// Computes 64 samples at a time; the inner loops run over samples. x (inputs, n), y (outputs, n).
+  /// Computes 64 samples at a time. The inner loops run over samples. Shapes: x (inputs, n), y (outputs, n).
   void samples_innermost(const T* x, T* y, std::int64_t n);
 
  private:
   std::vector<std::int64_t> widths_;
   std::vector<std::vector<T>> weights_;     ///< (outputs, inputs), bias, ..
-  std::vector<std::vector<T>> transposed_;  ///< (inputs, outputs) of each layer
+  std::vector<std::vector<T>> transposed_;  ///< weight of each layer, shape (inputs, outputs)
   std::vector<T> one_, two_;                ///< outputs of a layer, which are the inputs of the next layer
 };
 

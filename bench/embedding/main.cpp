@@ -8,11 +8,11 @@
 //   embedding/f32/n:32/samples        loops that a host would write, the inner one over samples
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
 //   embedding/f32/n:32/torch          the same network in libtorch
-//   embedding/f32/wide/n:32/c         500-500-500-500-500-200 in place of the small network (also outputs, samples)
-//   embedding/f32/strided/n:32        lockstep_infer of fields of f64, features outermost, with an f32 model
-//   embedding/f32/train/n:32          lockstep_trainer_add and _update
+//   embedding/f32/wide/n:32/c         lockstep_infer of the network 500-500-500-500-500-200 (also outputs, samples)
+//   embedding/f32/strided/n:32        lockstep_infer of an f32 model with f64 fields, features outermost
+//   embedding/f32/train/n:32          lockstep_trainer_add and lockstep_trainer_update
 //   embedding/f32/convolution/n:32    lockstep_infer of three small convolutions
-//   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, or one view of all
+//   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8 cells: lockstep_infer_many, or lockstep_infer of all cells
 //   embedding/f32/threads:2           20 times 1024 samples on each thread; all threads share one model
 //
 // The network is an MLP 4-32-32-1 with tanh, as in the column physics of a climate code. --gates checks limits

@@ -24,7 +24,7 @@ namespace lockstep::bench {
 
 inline constexpr std::int64_t kInputs = 4;
 inline constexpr std::int64_t kMaxBatch = 1024;
-using Widths = std::vector<std::int64_t>;  ///< inputs, then the outputs of each layer
+using Widths = std::vector<std::int64_t>;  ///< number of inputs, then the number of outputs of each layer
 inline const Widths kSmall{kInputs, 32, 32, 1};
 inline const Widths kWide{500, 500, 500, 500, 500, 200};
 
@@ -64,8 +64,9 @@ std::vector<T> samples(std::int64_t n, std::int64_t features = kInputs) {
   return x;
 }
 
-/// The network in type T on one thread, with memory for n samples, and the ways to compute it in C++. Each way returns
-/// a function to be timed; the Network must outlive that function.
+/// The network in type T on one thread, with memory for n samples. run(), exact(), outputs_innermost() and
+/// samples_innermost() each return a function that computes all samples, to be timed. The Network must outlive that
+/// function.
 template <class T>
 class Network {
  public:
@@ -111,7 +112,7 @@ class Network {
     };
   }
 
-  /// Return a function of one of the loops that a host program would write (loops.hpp).
+  /// Each returns a function that runs the loop of the same name in class Loops (loops.hpp).
   [[nodiscard]] std::function<void()> outputs_innermost() {
     loops_ = std::make_unique<Loops<T>>(widths_, weights_);
     return [this] { loops_->outputs_innermost(in_.data(), out_.data(), n_); };

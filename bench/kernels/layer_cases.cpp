@@ -96,8 +96,8 @@ std::vector<testing::OpCase> batch_norm_fused_bench() {
   return items;
 }
 
-/// Returns cases with the smallest and the largest number of channels of ResNet-50. A convolution has already computed
-/// the sums over x, so these calls do not read x.
+/// Returns cases of batch norms whose sums over x are inputs, because the convolution before has computed them. These
+/// calls do not read x. The cases have the smallest and the largest number of channels of ResNet-50.
 std::vector<testing::OpCase> batch_norm_given_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t channels : {64, 2048}) {

@@ -10,10 +10,11 @@
 //   loader/folder/224/jitter, all  a random part of the picture, then these operations
 //   loader/folder/224/device       the loader's work when a device resizes (train_resnet --pictures device)
 //   loader/folder/224/nvjpeg       the loader's work when a device decodes and resizes
-//   loader/packed/files/224/...    pictures in one file of lockstep-pack; packed/pixels: stored as pixels
+//   loader/packed/files/224/...    JPEG files that lockstep-pack has packed into one file
+//   loader/packed/pixels/224/...   decoded pixels that lockstep-pack has packed into one file
 //
-// Each of a rank's --workers threads does the same work. A call reads one image; files stay in the system's cache. Use
-// --benchmark_repetitions=5 for results to publish.
+// In a training run, each of a rank's --workers threads does this work. A call reads one image. The files stay in the
+// system's page cache. Use --benchmark_repetitions=5 for results to publish.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

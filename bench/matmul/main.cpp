@@ -186,8 +186,8 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      // The loop collects the names of providers (libraries and own kernels). A plan with the name of a provider takes
-      // the choice that the provider guesses to be best.
+      // The loop collects the names of providers (libraries and own kernels). If a plan gets only the name of a
+      // provider as its choice, the provider takes the choice that it guesses to be best.
       std::vector<std::string> providers;
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));

@@ -36,8 +36,7 @@ struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
   /// Adds the program's own options to a command line that has --devices, --benchmark_*, --iterations, --max-seconds,
-  /// --config and --version. The options may be parsed several times, into new values each time. The defaults are
-  /// printed by --help.
+  /// --config and --version. --help prints the defaults of the options.
   std::function<void(CLI::App&)> add_options{};
   /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: the program
   /// runs alone. If the function is empty, the program runs on one rank only, and more ranks are a UsageError.

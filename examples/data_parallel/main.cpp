@@ -4,12 +4,12 @@
 // each device updates its own parameters (replicas.hpp, replicas.cpp). The program compares the summed gradient with
 // the gradient of one device for the whole batch, and prints the time of each part of a step.
 //
-// The program is an explanation. train_resnet, with a process (a rank) for each device, scales better:
-//   - it sums the gradients of a layer while backward computes the layers before; here the sum begins after backward
-//   - NCCL or MPI choose rings, trees and links, also between nodes; here every copy is explicit
-//   - each device has its own host thread, with caches and memory; here one thread serves all devices, and the more
-//     devices there are, the later the last one starts
-//   - each device has its own process, with handles, allocator and NUMA node; a process that fails is named
+// The program is an explanation. train_resnet scales better, because it has a process (a rank) for each device:
+//   - The gradients of a layer are summed while backward computes other layers. Here the sum begins after backward.
+//   - NCCL or MPI choose rings, trees and links, also between nodes. Here every copy is explicit.
+//   - Each device has its own host thread, with caches and memory. Here one thread serves all devices in turn, so a
+//     device starts later if there are more devices.
+//   - Each device has its own process, with handles, allocator and NUMA node. An error names the process that failed.
 // A single process suits two or three GPUs of one workstation, models that are split over devices, and people who
 // learn.
 

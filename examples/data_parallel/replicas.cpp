@@ -120,7 +120,8 @@ void Replicas::all_reduce_star() {
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // waits until device 0 has read this gradient and its sum is complete
+    // Waits until device 0 has read this replica's gradient and has completed the sum.
+    replica.context->stream().wait(root.done);
     copy(*replica.context, sum, replica.parameters.gradients());
     replica.context->stream().record(replica.done);
   }

@@ -23,7 +23,7 @@
 /// device.
 namespace data_parallel {
 
-/// A device with everything that a training step needs on it. The members are constructed in this order.
+/// One device with its own context, parameters, optimizer, plan and memory for a training step.
 struct Replica {
   Replica(lockstep::Device device, const lockstep::nn::Model& model, std::int64_t rows, int threads,
           const lockstep::nn::PlanOptions& plan_options);

@@ -1,6 +1,6 @@
-// first_steps: devices, tensors on devices, copies, and a network with its parameters on a chosen device. The program
-// follows the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. Run it by ./first_steps with
-// two GPUs, one or none; without GPUs both contexts are on the CPU.
+// first_steps shows devices, tensors on devices, copies, and a network with its parameters on a chosen device. The
+// program follows the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. Run it by
+// ./first_steps with two GPUs, one or none; without GPUs both contexts are on the CPU.
 
 #include <cstdio>
 #include <memory>

@@ -1,5 +1,5 @@
-// hello_ranks: prints the host, the place and the device of every rank, and checks the all-reduced sum of the ranks.
-// Run it first on a new machine: mpirun -np 8 ./hello_ranks, or ./hello_ranks --devices cpu:8
+// hello_ranks: prints the host, the local rank and the device of every rank, and checks the all-reduced sum of the
+// ranks. Run it first on a new machine: mpirun -np 8 ./hello_ranks, or ./hello_ranks --devices cpu:8
 
 #include <cstdio>
 #include <optional>

@@ -9,8 +9,8 @@
 
 namespace train_resnet {
 
-/// Adds the widths of an mlp's hidden layers to inputs.options, which checkpoints keep, as "256,128". Adds nothing if
-/// `hidden` is empty.
+/// Adds the widths of an mlp's hidden layers to inputs.options, as a text such as "256,128". Checkpoints store
+/// inputs.options. Adds nothing if `hidden` is empty.
 void keep_hidden(const std::vector<std::int64_t>& hidden, lockstep::nn::TrainingInputs& inputs);
 
 /// Returns the model that `saved` names, for images of the size in `request`, and sets the model's name and hidden

@@ -30,7 +30,8 @@ constexpr std::string_view kPacked = "packed:";
 constexpr const char* kTrainName = ", the part to train on,";
 constexpr const char* kValidationName = ", the last tenth,";
 
-/// Returns how often each token occurs in `windows`. Counts only the first windows, with at most kMostTokens tokens.
+/// Returns how often each token occurs in `windows`. Counts only the first windows, with at most kMostTokens tokens in
+/// all.
 std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t vocabulary) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
   const auto length = static_cast<std::size_t>(windows.fields()[0].shape[0]);
@@ -105,7 +106,8 @@ double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Da
 
 namespace {
 
-/// Makes TextData from windows of tokens. `about` is "DATA: N tokens in 2 files to train on (M windows of 32), ...".
+/// Makes TextData from windows of tokens. TextData::about is "DATA: N tokens in 2 files to train on (M windows of 32),
+/// ...".
 TextData data_of(const std::string& data, const std::shared_ptr<const lockstep::nn::TokenWindows>& train,
                  const std::shared_ptr<const lockstep::nn::TokenWindows>& validation, std::int64_t vocabulary) {
   return {.train = train,

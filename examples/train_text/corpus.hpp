@@ -14,7 +14,7 @@ namespace train_text {
 
 inline constexpr std::int64_t kBytes = 256;  ///< size of the vocabulary when a token is a byte
 
-/// A text in two parts: the last tenth is for validation, and the rest for training.
+/// A text in two parts: the first nine tenths are for training, the last tenth is for validation.
 struct Corpus {
   std::string source;  ///< name of the source, for people
   lockstep::nn::TextFiles text;
@@ -57,14 +57,16 @@ struct TextData {
   std::string about{};        ///< description for people, one line
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
-/// Opens `data`, which has one of three forms: a path for read_corpus(); tokens:DIR, a folder for
-/// nn::find_token_files() whose ids are below `vocabulary`; or packed:FILE, a file of lockstep-pack with a text or
-/// tokens. A packed file gives the same windows and fingerprints as the unpacked data. Throws the errors of these
-/// functions and of the classes of windows.
+/// Opens `data`, which has one of three forms:
+/// - a path for read_corpus();
+/// - tokens:DIR, a folder for nn::find_token_files(); all token ids must be below `vocabulary`;
+/// - packed:FILE, a file of lockstep-pack with a text or tokens. It gives the same windows and fingerprints as the
+///   unpacked data.
+/// Throws the errors of these functions and of the classes of windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
-/// Returns the mean number of bits of a token of `validation` in a code that uses only the frequencies of the tokens in
-/// `train`. One is added to each count, so that no token is impossible. A model that has learned anything
+/// Returns the mean number of bits per token of `validation` in an entropy code that uses only the frequencies of the
+/// tokens in `train`. One is added to each count, so that no token is impossible. A model that has learned anything
 /// needs fewer bits. Only the first 2^24 tokens of each set are counted.
 [[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
                                     std::int64_t vocabulary);

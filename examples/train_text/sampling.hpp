@@ -30,7 +30,7 @@ struct SamplingOptions {
 [[nodiscard]] std::vector<std::int32_t> tokens_of(const std::string& bytes);
 [[nodiscard]] std::string bytes_of(const std::vector<std::int32_t>& tokens);
 /// Converts `tokens` to decimal numbers separated by spaces; parse_ids() converts such a text back. parse_ids() throws
-/// UsageError for other characters, for numbers outside of 0 to vocabulary - 1, and for a text without numbers.
+/// UsageError for a word that is not a number from 0 to vocabulary - 1, and for a text without numbers.
 [[nodiscard]] std::string ids_text(const std::vector<std::int32_t>& tokens);
 [[nodiscard]] std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocabulary);
 

@@ -1,5 +1,6 @@
-# The calls of gpu-check.sh; each call runs its most important checks first. Sourced by gpu-check.sh. A check that fails
-# does not end its call: in `call_a || true`, bash ignores `set -e` and continues with the next check.
+# Sourced by gpu-check.sh. Defines its calls a, b, c, d and again. A call is a list of checks; the most important checks
+# come first. A check that fails does not end its call: in `call_a || true`, bash ignores `set -e` and continues with
+# the next check.
 
 # begin: checks programs, libraries and GPUs, and that Open MPI starts ranks.
 begin() {
@@ -105,8 +106,8 @@ resnet50() {
 # same with any program.
 figure_of() { check "$2" "$3" read_figure "$programs/$1" "${@:4}" --out "$work/runs/$2" || true; }
 figure() { figure_of train_resnet "$@"; }
-# The library choices that the tuner finds are kept for later calls. The tree or the bundle brings choices from other
-# machines.
+# The library choices that the tuner finds are kept for later calls. The tree or the bundle may also have choices, which
+# were found on other machines.
 choices=choices-resnet50-bf16-256.json
 tuned() {  # tuned NAME LIMIT OPTION...
   resnet50 bf16 40
@@ -139,7 +140,7 @@ train() {
   "$how" "$1" "$2" "$reader" "${ranks[@]}" --out "$work/runs/$1" "${@:4}" || true
 }
 
-# runs_there RUN...: prints why runs cannot be compared; prints nothing when all have left a checkpoint.
+# runs_there RUN...: prints why these runs cannot be compared; prints nothing if each run has left a checkpoint.
 runs_there() {
   local run
   if [ -n "$no_gpu" ]; then echo "$no_gpu"; fi
@@ -174,8 +175,8 @@ distance() {
     "$work/runs/$2/$file" "$work/runs/$3/$file" || true
 }
 
-# ---- Call a: does it work? Checks the whole trainer, its speed compared with PyTorch, every op compared with the host,
-# and memory errors.
+# ---- Call a: does lockstep work? Measures the rate at which lockstep and PyTorch train ResNet-50. Compares the results
+# of every op with those of the host. Looks for memory errors.
 
 call_a() {
   if check "the machine" 60 read_status "$programs/lockstep-devices"; then
@@ -197,8 +198,9 @@ call_a() {
   all_over
 }
 
-# ---- Call b: are its results right? Checks batch norms inside cuDNN's engines, convergence, races, the ways to run a
-# step, several ranks and large sizes. Also measures the run with tuned choices.
+# ---- Call b: are the results right? Tests batch norms inside cuDNN's engines, convergence and tensors of more than
+# 2^31 elements. Looks for races and for reads of uninitialised memory. Compares the results of several ways to run a
+# step, and of several numbers of ranks. Also measures a training run with tuned library choices.
 
 call_b() {
   local type way
@@ -295,8 +297,9 @@ read_accuracy() {
   fi
 }
 
-# ---- Call c: is it fast? Measures whole steps compared with PyTorch, one run at a time while nothing else uses the
-# GPU; then launch-bound and transformer steps, copies, kernels, and hardware counters of a step.
+# ---- Call c: is lockstep fast? Measures whole training steps, in lockstep and in PyTorch, one run at a time, so that
+# nothing else uses the GPU. The steps are those of ResNet-50, ResNet-20 (launch-bound) and GPT-2. Then measures copies
+# and kernels, and records hardware counters of a step.
 
 call_c() {
   local batch known=no
@@ -329,9 +332,9 @@ call_c() {
   ratio "ResNet-50 bf16 256 over PyTorch" 'quiet-(graph|tuned|beside|dependent|fast)' 'quiet-torch-.*'
 }
 
-# gpt2_options VOCABULARY STEPS: sets `options` for GPT-2 with 124 million parameters on random tokens. gpt2: measures
-# this model with its own vocabulary size and with a multiple of 64. No byte of the data is above 195, so no token is
-# above 50115.
+# gpt2_options VOCABULARY STEPS: sets `options` for GPT-2 with 124 million parameters on random tokens. A token has two
+# bytes. No byte is above 195, so no token is above 195 * 256 + 195 = 50115, which is below each VOCABULARY used here.
+# gpt2: measures the model with its own vocabulary size, 50257, and with the next multiple of 64.
 gpt2_options() {
   local data=$work/tokens
   if [ ! -d "$data" ]; then
@@ -376,8 +379,9 @@ counters() {
     "$programs/$2" "${@:3}" --out "$work/runs/$1" || true
 }
 
-# ---- Call d: checks the cost of moving data, all-reduces of several ranks, several rounds of the comparison with
-# PyTorch, fp16, sanitizers on more kernels, and a build on this machine.
+# ---- Call d: measures the cost of copies and all-reduces. Repeats the comparison of ResNet-50's rate with PyTorch's in
+# two rounds, then in fp16. Builds lockstep on this machine. Under compute-sanitizer, runs training steps, and kernels
+# that calls a and b do not run under it.
 
 call_d() {
   local round
@@ -435,8 +439,8 @@ moving_data() {
   fi
 }
 
-# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports. Leaves out the plots, because
-# they are separate files.
+# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to the Markdown and JSON reports. Leaves out the
+# plots, because they are separate files.
 cost_report() {
   if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
   add_data "$1" "$3/cost.json"

@@ -14,8 +14,8 @@ check() {
   conduct "$@"
 }
 
-# beside NAME LIMIT READER COMMAND...: runs a check in the background. Before that waits until fewer than `rooms` checks
-# run in the background. together: waits for the background checks that were begun since the last `together`. all_over:
+# beside NAME LIMIT READER COMMAND...: waits until fewer than `rooms` checks run in the background, then runs this check
+# in the background. together: waits for the background checks that were begun since the last `together`. all_over:
 # waits for all background checks.
 rooms=2 wave=()
 beside() {
@@ -167,7 +167,8 @@ read_sanitizer() {
 note_figure() { printf '%s\t%s\n' "$name" "$1" >> "$work/figures"; }
 
 # read_figure: a READER (see check) for lockstep's runs. The figure is the median of the reported rates, without the
-# first two reports. The row also has the clocks and watts of nvidia-smi's log. A stopped run has its figure, too.
+# first two reports. The row also has the clocks and watts of nvidia-smi's log. A run that was stopped gets a figure,
+# too.
 read_figure() {
   local reports=${log%.log}.rates metrics=$work/runs/$name/metrics.jsonl number rate said
   read_status
@@ -205,8 +206,8 @@ read_peer() {
   fi
 }
 
-# clocks FROM TO: prints the mean watts and clocks of nvidia-smi while the GPU worked between these seconds of this script;
-# prints nothing without nvidia-smi.
+# clocks FROM TO: prints the means of the power (watts) and clocks that nvidia-smi logged between the seconds FROM and
+# TO of this script while the GPU worked; prints nothing without nvidia-smi.
 clocks() {
   awk -v from="$1" -v to="$2" '
     $2 == "#" && /pclk/ { for (i = 3; i <= NF; ++i) at[$i] = i - 1 }

@@ -42,8 +42,9 @@ same_sources() {
   fi
 }
 
-# find_libraries: finds NVIDIA's libraries; sets nvidia_libraries (a search path) and writes their places to $work/libraries.
-# Python's packages come first, so that lockstep and PyTorch use the same libraries and can be compared.
+# find_libraries: finds NVIDIA's libraries; sets nvidia_libraries (a search path) and writes their paths to
+# $work/libraries. Python's packages come first, so that lockstep and PyTorch use the same libraries and can be
+# compared.
 find_libraries() {
   local sites='' folders=() name folder site found
   nvidia_libraries=

@@ -60,7 +60,8 @@ void expect_refusals(const std::vector<testing::Refusal>& refusals, const char* 
                            line);
 }
 
-/// Expects the fields that compare.py of Google Benchmark (gbench/report.py) reads to pair the entries of two files.
+/// Expects that `root` has the fields by which compare.py of Google Benchmark (gbench/report.py) pairs entries of two
+/// files.
 void expect_comparable(const nlohmann::json& root) {
   ASSERT_TRUE(root.is_object() && root.contains("context") && root.contains("benchmarks")) << root;
   EXPECT_TRUE(root["context"].at("date").is_string());

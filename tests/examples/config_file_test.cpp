@@ -143,7 +143,7 @@ TEST(ConfigFile, DevicesKeepTheirType) {
   }
 }
 
-// Tests the text by which a header describes the device and processors of a rank.
+// Tests the text by which the header of a run describes the device and processors of a rank.
 TEST(LaunchOptions, WhereARankIs) {
   EXPECT_EQ(to_string(lockstep::GpuInfo{.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");

@@ -27,8 +27,8 @@ using testing::run_command;
 
 const std::string kHello = std::string(HELLO_RANKS) + " --devices cpu";
 
-/// Trains one step of a model with convolutions, and keeps the parameters. The threads of a convolution synchronise
-/// with each other. `launcher` is the beginning of the command line, before the program.
+/// Trains one step of ResNet-20 and keeps the parameters. The threads of a convolution wait for each other, so the run
+/// would hang if a thread were missing. `launcher` is the beginning of the command line, before the program.
 class Trained {
  public:
   explicit Trained(const std::string& environment, const std::string& options = "", const std::string& launcher = "") {
@@ -119,7 +119,7 @@ class HalfAProcessor {
         return;
       }
       const std::string limit = made + (version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
-      // The file is missing if the parent group does not delegate the cpu controller.
+      // The file `limit` is missing if the parent group does not delegate the cpu controller.
       const bool there = std::filesystem::exists(limit, error);
       if (there && (std::ofstream(limit) << (version2 ? "50000 100000" : "50000") << std::flush).good() &&
           run_command(start(made) + "true").code == 0) {

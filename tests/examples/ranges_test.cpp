@@ -1,5 +1,5 @@
-// Tests the ranges that train_resnet sends to a profiling tool (NVTX). The tool is loaded as by Nsight Systems, and
-// writes one file per rank.
+// Tests the ranges that train_resnet sends to a profiling tool (NVTX). tests/support/nvtx has the tool of this test.
+// NVTX loads it in the same way as Nsight Systems, and it writes one file per rank.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -28,8 +28,8 @@ using testing::expect_refused;
 
 class Recipes : public testing::ProgramTest {
  protected:
-  /// Runs train_resnet's main() in this process. --recipe NAME finds the recipes in ../share, relative to the folder of
-  /// the test program (tests/examples/CMakeLists.txt makes the link).
+  /// Runs train_resnet's main() in this process. --recipe NAME looks for recipes in ../share, relative to the folder of
+  /// the test program. tests/examples/CMakeLists.txt makes a link there to the recipes.
   [[nodiscard]] static Ended run(const std::string& options) {
     return testing::run_here(train_resnet_main,
                              "train_resnet --train-images 64 --test-images 30 --threads 1 " + options);
@@ -42,7 +42,7 @@ struct Expected {
   std::int64_t side = 0;                       ///< height and width of images
   std::int64_t top_k = 0;                      ///< expected `top_k` in config.json
   std::map<std::string, std::string> options;  ///< some of the expected options in config.json
-  /// Options for a run with model mlp, where the recipe's options name parameters that mlp lacks.
+  /// Additional options for a run with model mlp. Needed if the recipe's options name parameters that mlp lacks.
   std::string for_mlp{};
 };
 

@@ -150,8 +150,8 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
   start(0, back + " --max-time 0.000001").exits(75);
   EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
-  // Simulates a kill between the first write of last/ and the next write of config.json. ulimit makes the writes of
-  // checkpoints fail.
+  // Simulates a kill between the first write of last/ and the next write of config.json: ulimit makes the program's own
+  // writes of checkpoints fail, and the test then renames last.1 to last.
   make_run("cut");
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").exits(3);

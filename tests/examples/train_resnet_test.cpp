@@ -338,7 +338,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
 }
 
 /// The mlp learns nothing, so its first epoch is the best. --evaluate of a run's folder must evaluate best/ and print
-/// this. It must also accept a batch that is larger than the training set.
+/// which checkpoint is evaluated. It must also accept a batch that is larger than the training set.
 TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
   const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
   train_resnet(0, mlp + out("run")).finished();
@@ -805,7 +805,7 @@ TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // A checkpoint cannot be written, so the run ends with an error.
   put("run/best", "not a folder");
-  // Code 3, because the options of the user are valid.
+  // The exit code is 3 and not 2, because the options of the user are valid.
   expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});
   // An error on resume, because the checkpoint's position does not exist in this run.
   train_resnet(0, kTiny + "--steps 2" + out("other")).finished();
@@ -901,7 +901,7 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
     return train_resnet_alone(options, "env LOCKSTEP_ATTEMPT='" + attempt + "' ");
   };
   start("7-1 0 -", job + "--keep 2" + out("run")).finished();
-  fs::remove_all(path("run/last"));  // simulates a kill before the later checkpoints existed
+  fs::remove_all(path("run/last"));  // simulates a kill before the checkpoints after last.2 existed
   fs::rename(path("run/last.2"), path("run/last"));
   expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
   start("7-1 1 -", job + "--overwrite" + out("run"))
@@ -1026,7 +1026,7 @@ TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
   train_resnet(0, again + out("second")).finished();
   EXPECT_EQ(model("second"), model("first"));
   EXPECT_EQ(get("second/last/state.json"), get("first/last/state.json"));
-  // Options on the command line override the file. The folder --out is not repeated.
+  // Options on the command line override the file. The new run does not take --out from the file.
   train_resnet(0, again + " --seed 10" + out("third")).finished();
   EXPECT_NE(model("third"), model("first"));
   expect_refusals({{"--config " + put("old/config.json", "{\"seed\": 3}"), {"old/config.json", "chosen"}},
@@ -1449,7 +1449,7 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   const std::string run = program + kTiny + "--steps 4 --devices cpu" + (kMpi ? ":2" : "");
   run_command("sh -c '" + run + out("closed") + " <&- >&-'").finished();
   run_command("sh -c '" + program + kTiny + "--steps 4 --devices cpu" + out("full") + " > /dev/full'")
-      .finished()  // the results are complete
+      .finished()  // the run must continue although standard output is full
       .has({{"lockstep: standard output cannot be written: No space left on device; the run goes on", 1}});
   EXPECT_EQ(step_of("closed/last"), 4);
   EXPECT_EQ(step_of("full/last"), 4);

@@ -156,13 +156,13 @@ TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const std::string first = sample("--prompt 'A stream'");
   EXPECT_TRUE(first.starts_with("A stream")) << first;
   EXPECT_GE(first.size(), 8U + 40 + 1);
-  // The run is complete, so these calls only write text.
+  // The run is complete, so these calls do not train. They only sample text.
   EXPECT_EQ(sample("--prompt 'A stream' --resume auto"), first);
   EXPECT_NE(sample("--prompt 'A stream' --resume auto --seed 2"), first);
 }
 
-/// Tokens in the file formats of nanoGPT and llm.c. They repeat a cycle of 40, so the model can predict each next
-/// token.
+/// Trains on tokens in the file formats of nanoGPT and llm.c. The tokens repeat a cycle of 40, so the model must learn
+/// to predict each next token.
 TEST_F(TrainText, FilesOfTokens) {
   testing::write_tokens(path("data/train.bin"), 0, testing::token_cycle(4000, 40));
   testing::write_tokens(path("data/corpus_val_000001.bin"), 20240520, testing::token_cycle(700, 40));

@@ -571,7 +571,7 @@ def image_seeds():
     put("image", "png_alpha_16", png(6, 3, 2, bits=16))
     put("image", "png_palette", png(3, 2, 2, bits=1, chunks=[(b"PLTE", bytes(range(6))), (b"tRNS", b"\0")]))
     put("image", "png_grey_alpha", png(4, 9, 8))
-    # Interlaced PNG files have seven passes, but a picture of one pixel has only one row in all of them.
+    # Interlaced PNG files have seven passes. For a picture of one pixel, all passes together have only one row.
     put("image", "png_interlaced", png(2, 1, 1, interlaced=1))
     put("image", "png_claims_most", png(2, 0x7FFFFFFF, 0x7FFFFFFF, pixels=b""))
     put("image", "png_claims_much", png(2, 8192, 8192, pixels=b""))

@@ -15,7 +15,8 @@ stub() {  # stub FILE: writes a script from the standard input
 }
 program() { stub "$work/bundle/programs/$1"; }  # program NAME
 
-# ---- The rows that single checks write. They run in a separate shell, because the scripts end when a command fails.
+# ---- The rows that single checks write. The checks run in a separate shell, because gpu_check's scripts end their
+# shell when a command fails.
 cat > "$work/checks.sh" << 'END'
 parts=$1/scripts/gpu_check
 source "$1/scripts/lib.sh"
@@ -54,7 +55,8 @@ check "peer" 10 read_peer echo '{"images_per_second": 60.0}' || true
 check "no peer" 10 read_peer bash -c "echo \"ModuleNotFoundError: No module named 'torch'\"; exit 1" || true
 ratio "ours over theirs" 'fast|slow' 'peer'
 ratio "ours over nobody" 'fast' 'slow'
-# Checks that run at the same time: some exceed their own time limit, and there are more checks than `rooms`.
+# Checks that run at the same time. Some exceed their own time limit. Then there are more checks than `rooms`, and all
+# must run. In the end the call's own time is over.
 beside "hangs" 1 read_status sleep 20
 beside "does not listen" 1 read_status bash -c 'trap "" TERM; while :; do sleep 0.1; done'
 beside "slow sanitizer" 1 read_sanitizer sleep 20

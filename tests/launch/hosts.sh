@@ -109,7 +109,8 @@ failed() {
 # show FILE: prints the file, indented.
 show() { sed 's/^/        | /' "$1"; }
 
-# run CODE NAME COMMAND...: checks the exit code; 'nonzero' as CODE takes any failure. The output is in $work/output.
+# run CODE NAME COMMAND...: runs COMMAND and checks that its exit code is CODE. 'nonzero' as CODE means any failure. The
+# output is in $work/output.
 run() {
   local code=$1 name=$2 status=0
   shift 2

@@ -17,8 +17,9 @@ mpi() {
   on node1 "$mpirun" --mca plm_rsh_agent "$work/agent" --host "node1:$each,node2:$each" -np $((2 * each)) \
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
-# without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent process, as under
-# torchrun. This function kills stopped processes that still exist after 5 s, as torchrun's agents do.
+# without_mpi RANKS-ON-EACH COMMAND...: runs COMMAND with RANKS-ON-EACH ranks on each host, without MPI, and returns the
+# status of rank 0. The ranks of a host have one parent process, as under torchrun. This function kills stopped
+# processes that still exist after 5 s, as torchrun's agents do.
 port=29600
 ranks_of_host=$work/ranks
 cat > "$ranks_of_host" << 'EOF'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a SLURM cluster of two nodes with two GPUs each (names without real devices) and uses it as users do: with srun,
-# sbatch with the files of examples/slurm, a signal before the time limit, and mpirun in a job.
+# Makes a SLURM cluster of two nodes and runs programs there as users do: with srun, with sbatch and the files of
+# examples/slurm, and with mpirun in a job. Also sends the signal that SLURM sends before the time limit. SLURM takes
+# each node to have two GPUs, although there are no such devices.
 #   slurm.sh MPIRUN BIN FAILING     mpirun of Open MPI, the folder of the programs, tests/comm's session_program
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 bin=$2 failing=$3

@@ -27,9 +27,9 @@ check() {  # check NAME CONDITION...
     failures=$((failures + 1))
   fi
 }
-# torchrun uses any free port, and the ranks use the next one. Versions of torchrun before 2.0 need options with
-# underscores instead of hyphens. With Python 3.11, they also need --redirects and --tee with a rank that does not
-# exist.
+# torchrun uses any free port, and the ranks use the port with the next number. Versions of torchrun before 2.0 need
+# options with underscores instead of hyphens. With Python 3.11, they also need --redirects and --tee with a rank that
+# does not exist.
 ranks() {
   timeout 120 "${torchrun[@]}" --standalone --redirects=9:1 --tee=9:1 --no_python --nproc_per_node="$1" "${@:2}" \
     > "$work/output" 2>&1

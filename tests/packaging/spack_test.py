@@ -64,7 +64,8 @@ except ValueError:
     pass
 recipe = Recipe(source / "packaging/spack/package.py")
 
-# Configures a build with the recipe's options: the parts that this build has, without CUDA, and static libraries only.
+# Configures a build with the options that the recipe gives for the parts of this build, no CUDA, and static libraries
+# only.
 here = build / "tests/packaging/spack"
 shutil.rmtree(here, ignore_errors=True)
 has = json.loads(sys.argv[6])

@@ -39,7 +39,7 @@ def limit(line, kind, name, lines, file="comm/a.cpp"):
     return f"{file}:{line}: {kind} {name} has {lines} lines, expected at most {80 if kind == 'function' else 400}"
 
 
-# Checks the limits, to the line.
+# Checks the limits: 80 lines for a function, 400 lines for a class.
 expect("80 lines", check({"comm/a.cpp": "void f() " + body(80)}),
        (0, [], "sizes: 0 exceptions, 0 functions and classes still to be divided\n"))
 expect("81 lines", check({"comm/a.cpp": "void f() " + body(81)})[:2], (1, [limit(1, "function", "f", 81)]))

@@ -14,8 +14,8 @@
 
 namespace lockstep::testing {
 
-/// Tensors with more elements than kLarge need 64-bit indices on a GPU. On the emulation of a GPU kLarge is small, so
-/// these tests are quick but cover no large index.
+/// Tensors with more elements than kLarge need 64-bit indices on a GPU. On the emulation of a GPU kLarge is small.
+/// Tests of larger tensors are then quick, but cover no large index.
 extern const std::int64_t kLarge;
 
 /// Fixture of tests that run kernels on a GPU, or on the emulation of a GPU. Both contexts, host and GPU, exist.

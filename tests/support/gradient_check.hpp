@@ -18,17 +18,22 @@ struct GradientPair {
   TensorView gradient;
 };
 
-/// Compares analytic gradients with central differences of `function`, which evaluates the scalar from the current
-/// values of all tensors. The step is h * max(1, |x|). Of tensors with more than max_elements only some elements are
-/// compared, drawn with `seed`. Returns the largest ||analytic - numeric|| / ||numeric|| of a tensor (||analytic|| when
-/// the numeric gradient is all zero); infinity on NaN. A test expects gradient_error(f, pairs) <= 1e-7 and, as negative
-/// control with one gradient perturbed, > 1e-3. f64 with h = 1e-5 reaches about 1e-9 on smooth functions; keep values
-/// away from kinks by more than h.
+/// Compares analytic gradients with central differences of `function`, which must evaluate the scalar from the current
+/// values of all tensors. Returns the largest relative error of a tensor's gradient, ||analytic - numeric|| /
+/// ||numeric||
+/// (||analytic|| if the numeric gradient is all zero); infinity on NaN.
+///
+/// The step for an element x is h * max(1, |x|). If a tensor has more than max_elements elements, only max_elements of
+/// them are compared, drawn with `seed`.
+///
+/// A test should expect an error of at most 1e-7, and, as a negative control with one gradient perturbed, an error
+/// above 1e-3. On smooth functions in f64, h = 1e-5 gives an error of about 1e-9. The distance of each value from a
+/// kink of the function must be larger than the step.
 [[nodiscard]] double gradient_error(const std::function<double()>& function, std::span<const GradientPair> tensors,
                                     double h = 1e-5, std::int64_t max_elements = 200, std::uint64_t seed = 1);
 
 /// Returns sum_i weights_i * out_i. This turns a tensor into a scalar whose gradient with respect to `out` is
-/// `weights`. Host, any types.
+/// `weights`. Both tensors are on the host and may have any types.
 [[nodiscard]] double weighted_sum(const TensorView& out, const TensorView& weights);
 
 }  // namespace lockstep::testing

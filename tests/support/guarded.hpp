@@ -26,7 +26,7 @@ using Generator = std::function<void(GuardedTensor&)>;
 /// never written.
 class GuardedTensor {
  public:
-  static constexpr std::size_t kGuardBytes = 256;  ///< bytes on each side; the upper guard touches the last element
+  static constexpr std::size_t kGuardBytes = 256;  ///< bytes of each guard; the upper guard follows the last element
 
   GuardedTensor(const Shape& shape, DType dtype);
   GuardedTensor(const Shape& shape, DType dtype, const Generator& start) : GuardedTensor(shape, dtype) { start(*this); }

@@ -35,7 +35,7 @@ struct JpegOptions {
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {
-  int bits = 8;  ///< bits of a value; fewer than 8: the values, one per byte, are packed
+  int bits = 8;  ///< bits of a value in the file; for fewer than 8 bits, Pixels has one value per byte
   bool interlaced = false;
   std::vector<std::uint8_t> palette{};  ///< RGB colours; the only channel holds indices into them; empty: no palette
   std::string exif{};

@@ -45,10 +45,10 @@ struct OpCase {
   RunOp run;
   RunOp plain;  ///< one call in plain loops over host memory, without a backend; empty: the host's op is the oracle
   std::function<std::size_t(Context&)> workspace_bytes;  ///< bytes of workspace; empty: none is needed
-  std::function<PreparedOp(Context&)> prepare;  ///< for ops that need preparation; replaces run and workspace_bytes
+  std::function<PreparedOp(Context&)> prepare;  ///< prepares ops that need it; replaces run and workspace_bytes
   double bytes = 0;                             ///< bytes that one call must move; 0: tensor_bytes()
   double flops = 0;                             ///< operations of one call
-  double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
+  double tolerance = 0;  ///< largest relative error of an output against another backend or the oracle; 0: same bits
 };
 
 /// Returns the bytes of all inputs and outputs, each counted once.
@@ -63,7 +63,8 @@ inline void add_if(bool condition, std::vector<TensorSpec>& specs, TensorSpec sp
   }
 }
 
-/// Returns an OpCase::workspace_bytes for an op whose `bytes(context, x)` takes a tensor x of this type and shape.
+/// Returns an OpCase::workspace_bytes that returns bytes(context, x). `bytes` is the op's function for the size of the
+/// workspace. x is a view of this type and shape without memory.
 template <class Bytes>
 std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, const Shape& shape) {
   return [=](Context& context) { return bytes(context, TensorView(nullptr, dtype, context.device(), shape)); };
@@ -85,14 +86,14 @@ struct DeviceCase {
 
 /// Appends all DeviceCases of `more` to `cases`.
 void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
-/// Makes a DeviceCase in which the host computes the plain twin of `host`. The tolerance is the twin's tolerance, plus,
-/// for 16-bit types, the error of rounding the outputs.
+/// Makes a DeviceCase in which the host computes plain_twin(host). The tolerance is that of the twin, plus, for 16-bit
+/// types, the error of rounding the outputs.
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// Returns a DeviceCase of make(dtype) for each type that GPUs compute in. The twin on the host is make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// Returns DeviceCases of all elements of the list, made by each of the makers `first`, `more`. A maker is a function
-/// make(element, dtype). If the element has its own type, a maker is make(element), and only elements of type f32 get
-/// cases.
+/// Calls each of the makers (`first` and `more`) for each element of the list, and returns all DeviceCases. A maker is
+/// a function make(element, dtype), or make(element) if elements have a member `dtype`. In the second case the maker is
+/// called for elements of type f32 only, with `dtype` set to each type that GPUs compute in.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;

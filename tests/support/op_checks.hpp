@@ -31,9 +31,9 @@ class CheckedRun : public OpInstance {
 using Inputs = std::span<const GuardedTensor>;
 using Outputs = std::span<GuardedTensor>;
 
-/// Runs the case on the context with guards checked, and gives its inputs and poisoned tensors for the expected outputs
-/// to `oracle`. `oracle` computes the expected outputs, in double or by a naive method. Each output must be within
-/// item.tolerance; 0: the bits must be equal.
+/// Runs the case on the context and checks guards and inputs. Then calls `oracle` with the inputs and with one poisoned
+/// tensor per output. `oracle` must write the expected outputs, computed in double or by a naive method. The relative
+/// error of each output must be at most item.tolerance; if this is 0, the bits must be equal.
 using Oracle = std::function<void(Inputs inputs, Outputs expected)>;
 void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
@@ -41,7 +41,7 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
 void expect_matches(const OpCase& item, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
 
-/// True if the outputs have the same bits for every number of threads, on the host.
+/// True if the outputs have the same bits on the host for every number of threads in `threads`.
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
 /// Expects same_bits_for_threads(). As a control, flips one bit of the first output that is not empty, and expects that
 /// the comparison fails.

@@ -9,8 +9,8 @@
 
 #include <lockstep/kernels/images/colour.hpp>
 
-/// Changes colours with plain loops, one pixel at a time. It is the oracle of images::adjust_colours() and of
-/// ops::adjust_colours().
+/// Changes colours with plain loops, one pixel at a time. This code is the oracle of images::adjust_colours()
+/// and of ops::adjust_colours().
 namespace lockstep::testing {
 
 /// Returns the value after it was stored. The store keeps the compiler from contracting a product and a sum, so each is

@@ -87,8 +87,9 @@ class Written {
   std::FILE* taken_;
 };
 
-/// Calls, in this process, the main() of a program, which lockstep_call_main() has renamed. This takes milliseconds;
-/// starting a process takes tenths of a second. `command`: a name and options, as words_of() reads them.
+/// Calls `program`, the main() of a program, in this process. lockstep_call_main() of CMake has given this main()
+/// another name. A call takes milliseconds; starting a process takes tenths of a second. `command` has the program's
+/// name and options, as words_of() reads them.
 inline Ended run_here(int (*program)(int, char**), const std::string& command) {
   std::vector<std::string> words = words_of(command);
   std::vector<char*> arguments;

@@ -176,7 +176,7 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   EXPECT_EQ(charts[5].curves[0].dots[0].second, 50);
 }
 
-/// The test computes the position of each point from the frame and the axis labels.
+/// Each point of a curve must have the position that follows from the frame and the axis labels.
 TEST_F(Report, PointsLieWhereTheAxesSay) {
   const Panel chart{.title = "t", .curves = {{.label = "s", .line = {{0, 0.5}, {50, 3}, {200, 1.25}}}}};
   const std::string picture = draw(chart);

@@ -57,7 +57,7 @@ TEST(Cluster, FollowsNcclsModel) {
 }
 
 TEST(Cluster, IsNearToMeasuredSums) {
-  // The times of 8 H100 with NVLink SHARP, from NVIDIA's logs of nccl-tests.
+  // Compares with the times of 8 H100 with NVLink SHARP in NVIDIA's logs of nccl-tests.
   EXPECT_NEAR(microseconds(8, kMiB, SumAlgorithm::nvls, "Simple") / 26.9, 1, 0.1);
   EXPECT_NEAR(microseconds(8, 128 * kMiB, SumAlgorithm::nvls, "Simple") / 586, 1, 0.15);
   // The time of 1024 H100 over RoCE for 16 GiB, with a ring and LL128, is 93.4 ms (nccl-tests issue 322).
@@ -205,8 +205,8 @@ TEST(Profile, RefusesOtherFiles) {
             "t.json: step 4 of rank 0 has other buckets than the first step, expected the same in all");
 }
 
-/// Predicts on this machine a step of two micro-batches on a GPU that is not present, and reads its timeline. Then
-/// predicts 64 such GPUs.
+/// train_resnet writes the timeline of a predicted step of two micro-batches, on a GPU that this machine need not have.
+/// step_profile() must read this timeline, and lockstep-scale must accept it for 8 and 64 ranks.
 TEST(Program, ReadsAPredictedTimeline) {
   const testing::TemporaryFolder folder;
   const auto plan = [&](const std::string& more) {

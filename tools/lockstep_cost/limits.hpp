@@ -11,9 +11,9 @@ struct KnownLimit {
   double bytes_per_s = 0;  ///< limit in bytes per second, packet headers included
 };
 
-/// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data (8b/10b in generations 1 and
-/// 2, 128b/130b in 3 to 5, 242 bytes of a flit of 256 in 6; PCI Express Base Specification). The result is empty
-/// for unknown values, generations that do not exist, and lanes other than 1 to 32.
+/// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data. The share is 8/10 in
+/// generations 1 and 2, 128/130 in generations 3 to 5, and 242/256 in generation 6 (PCI Express Base Specification).
+/// The result is empty for unknown values, generations that do not exist, and lanes other than 1 to 32.
 [[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
 
 /// Returns the limit of the NVLinks between two GPUs of compute capability `major`: 25 GB/s per link and direction up

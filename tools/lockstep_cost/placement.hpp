@@ -8,9 +8,9 @@
 
 namespace lockstep::tools {
 
-/// Chooses the device of this rank, and sets in `survey` the device, the peer GPU, the limits of their links, and the
-/// reason if GPU paths cannot be measured. Collective. The result holds the claims to GPUs, so keep it until measuring
-/// ends.
+/// Chooses the device of this rank. Sets in `survey` the device, the peer GPU and the limits of their links. If GPU
+/// paths cannot be measured, also sets the reason. Collective. The result holds the claims to GPUs, so the caller must
+/// keep it until the measurements end.
 [[nodiscard]] comm::RankDevice place(comm::Session& session, const DeviceRequest& request, SurveyOptions& survey);
 
 }  // namespace lockstep::tools

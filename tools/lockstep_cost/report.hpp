@@ -18,9 +18,12 @@ inline constexpr std::array<const char*, 3> kPlotNames{"copies.svg", "all_reduce
 /// data for it.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> plots(const comm::CostFile& file);
 
-/// Returns the text of cost.md: the machine, the sentences of remember(), links to the files of plots(), a table for
-/// each path with its model, its distance to the limit and the errors of the fit, and the list of paths that were not
-/// measured. Pure, as all functions of this header.
+/// Returns the text of cost.md. It has
+/// - the machine and the sentences of remember(),
+/// - links to the files of plots(),
+/// - a table for each path, with the path's model, its distance to the limit and the errors of the fit,
+/// - a list of the paths that were not measured.
+/// Pure, as are all functions of this header.
 [[nodiscard]] std::string report(const comm::CostFile& file);
 
 }  // namespace lockstep::tools

@@ -38,7 +38,7 @@ class Survey {
     file_.nodes = session_.nodes();
     const std::vector<measure::CopyPath> copies = wanted_copies();
     const bool several = session_.size() > 1;
-    // The messages between all pairs get as much time as one curve.
+    // The messages between all pairs of ranks together get as much time as one curve.
     curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0) + (several && on_gpu() && comm::has_nccl() ? 1 : 0);
     share_ = options_.seconds / curves_;
     begin_ = Clock::now();

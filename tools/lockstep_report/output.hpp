@@ -33,8 +33,8 @@ class Output {
   std::optional<AtomicFile> file_{};
 };
 
-/// Throws UsageError when an output would overwrite a file that was read, or the other output. Null means
-/// that there is no such output.
+/// Throws UsageError when an output would overwrite a file that was read, or when both outputs are the same file.
+/// `table` or `page` is null if there is no such output.
 void require_apart(const std::vector<RunLog>& runs, const Output* table, const Output* page);
 
 }  // namespace lockstep::tools

@@ -13,7 +13,8 @@
 namespace lockstep::tools {
 
 struct ScalingOptions {
-  /// Bytes of a bucket. With 0, predict() chooses the buckets whose sums end first; they depend on the number of ranks.
+  /// Size of a bucket in bytes. With 0, predict() chooses buckets with which all sums end as early as possible. This
+  /// choice depends on the number of ranks.
   std::int64_t bucket_bytes = 0;
   bool overlap = true;  ///< true: sums run during backward; false: sums run after it
   /// Processors that all ranks share. If there are more ranks than processors, computing takes longer in proportion.

@@ -28,9 +28,10 @@ struct StepProfile {
 };
 
 /// Makes the profile of a timeline that train_resnet --trace wrote, of one or several ranks. The timeline's buckets
-/// become the profile's gradients (with --bucket-mb 0.001 each tensor is one bucket). Throws DataError for another
-/// kind of file, for fewer than 3 steps in a row, for steps with different buckets, and for captured steps, which have
-/// no times inside. The error names the source and what was expected.
+/// become the profile's gradients (with --bucket-mb 0.001 each tensor is one bucket). Throws DataError for a file
+/// that is no such timeline, for fewer than 3 steps in a row, and for steps with different buckets. Also throws
+/// DataError for captured steps, because the timeline has no times within a captured step. The error names `source` and
+/// what was expected.
 [[nodiscard]] StepProfile step_profile(const Json& timeline, const std::string& source);
 
 }  // namespace lockstep::tools

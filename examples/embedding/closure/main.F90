@@ -1,9 +1,9 @@
-! A closure is trained through the solver that uses it. The solver knows the advection of the Lorenz-96 system,
-! dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k), but not its closure. The observations come from c(x) = -x + 8, so both
-! coefficients are known.
+! Trains a closure, a term that a solver lacks, through this solver. The solver knows the advection of the Lorenz-96 system
+! dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k), but not the closure c. The observations come from c(x) = -x + 8, so the
+! right coefficients of c are known.
 !
 ! A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
-! from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
+! from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c, and
 ! this program differentiates the other terms. main.c has the same program in C, and an assimilation.
 !
 !   mpirun -np P closure_fortran      has the same members of the ensemble for any P up to 8; status 0: the answer is right

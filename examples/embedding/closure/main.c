@@ -1,14 +1,13 @@
-/* A closure is trained through the solver that uses it, and then helps to find a state from observations. The solver
- * knows the advection of the Lorenz-96 system, dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k), but not its closure. The
- * observations come from c(x) = -x + 8, so both coefficients are known.
+/* Trains a closure, a term that a solver lacks, through this solver. Then uses the closure to find a state from
+ * observations. The solver knows the advection of the Lorenz-96 system dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k),
+ * but not the closure c. The observations come from c(x) = -x + 8, so the right coefficients of c are known.
  *
  * A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
  * from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
- * the host program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
- * parameters constant and searches the state from which the solver meets observations of every second cell.
+ * and this program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
+ * parameters of c constant and searches the state from which the solver meets observations of every second cell.
  *
- *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all three answers are
- * right
+ *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all answers are right
  */
 #include <lockstep/lockstep_mpi.h>
 #include <math.h>
@@ -24,7 +23,7 @@
 #define WINDOWS 4          /* number of windows in the assimilation */
 #define STAGES (4 * STEPS) /* evaluations of c in one window, each of which takes a slot of the tape */
 
-/* Ends the program after an error of a lockstep call. lockstep has already told all ranks of the error. */
+/* Ends the program after an error of a lockstep call. lockstep has already reported the error to all ranks. */
 static void check(lockstep_status status) {
   if (status != LOCKSTEP_OK) {
     fprintf(stderr, "closure: %s\n", lockstep_last_error());
@@ -190,7 +189,8 @@ static void train_a_posteriori(lockstep_comm comm, lockstep_model model, window*
   check(lockstep_trainer_destroy(trainer));
 }
 
-/* Observes every second cell at the end of each window: computes seen = H M v with the tangent M of the solver. */
+/* Computes seen[k] = H M v for each window k. M is the tangent of the solver from the first state to the end of window
+ * k. H selects every second cell. */
 static void tangent_of_observations(window windows[WINDOWS], const double* v, double seen[WINDOWS][CELLS]) {
   double state[CELLS];
   memcpy(state, v, sizeof state);
@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
   fit_a_priori(x, y, truth.n, before);
   train_a_posteriori(comm, model, &model_run, x, y, after);
 
-  /* Every rank assimilates its first member. */
+  /* Each rank runs the assimilation for its first member. */
   truth.n = CELLS;
   memcpy(start, x, sizeof start);
   for (int i = 0; i < CELLS; ++i) {

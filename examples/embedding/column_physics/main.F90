@@ -5,9 +5,10 @@
 !                                          that all results have the same bits. The printed fingerprint is equal for every
 !                                          P. SEED (default 1) is the seed of the parameters.
 !
-! state (columns, nlev, nvar) is the program's array. The network takes the nvar variables of a cell and returns a tendency
-! (columns, nlev). The variables of a cell are not adjacent in memory, because the index of columns varies fastest. A real
-! program reads the weights from a file. Here the weights are random, and the result is compared with plain Fortran loops.
+! state (columns, nlev, nvar) and tendency (columns, nlev) are arrays of the program. For each cell, the network takes the
+! nvar variables and returns the tendency. The variables of a cell are not adjacent in memory, because the index of columns
+! varies fastest. A real program reads the weights from a file. Here the weights are random, and the result is compared
+! with plain Fortran loops.
 program column_physics
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use mpi_f08

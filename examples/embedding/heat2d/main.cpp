@@ -1,8 +1,9 @@
 // heat2d in C++: the solver of main.c with the options --type, --save and --load. It prints the same numbers as main.c.
 // It lacks main.c's checks (of written cells, allocations and the rank of the normal matrix) and its ranks that do not
 // train. The program calls the C interface, as a solver in C++ would: lockstep.h needs C++11, but the C++ headers need
-// C++20, and a newer library replaces an older one without compiling the solver again. Only this program has a class
-// Handle. (A program that is built together with lockstep uses nn::TrainStep instead: tests/downstream.)
+// C++20, and a newer library replaces an older one without compiling the solver again. The class Handle is part of this
+// program; lockstep has no such class. (A program that is built together with lockstep uses nn::TrainStep instead:
+// tests/downstream.)
 #include <lockstep/lockstep_mpi.h>
 
 #include <algorithm>

@@ -37,7 +37,7 @@ static lockstep_view vector(const double* values, const int64_t* n) {
 }
 
 /* Returns the mean loss over the samples of all ranks at parameters x (n), and its gradients g (n). Every rank gets the
- * same bits, so all ranks make the same decisions. */
+ * same bits, so L-BFGS takes the same steps on all ranks. */
 static double evaluate(problem* p, const double* x, double* g) {
   const lockstep_view values = vector(x, &p->parameters), gradients = vector(g, &p->parameters);
   lockstep_report report = {.struct_size = sizeof report};

@@ -1,4 +1,4 @@
-! The two-scale Lorenz-96 system trains a network while it runs. The network learns to predict U = -(h c/b) sum Y, the
+! Trains a network while the two-scale Lorenz-96 system runs. The network learns to predict U = -(h c/b) sum Y, the
 ! effect of the fast variables Y on the slow variables X, from X alone. A model that has only the slow variables can then
 ! use the network in place of Y. Wilks (2005) uses a quartic polynomial in place of Y; the program compares the two.
 !
@@ -40,7 +40,7 @@ contains
   subroutine run(good)
     logical, intent(out) :: good
     real(real64), allocatable :: x(:, :), y(:, :)                  ! shape (variables, members of this rank)
-    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! shape (slow, steps, members); X/5 and U/5
+    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! values X/5 and U/5; shape (slow, steps, members)
     real(real64), allocatable :: batch_x(:, :), batch_u(:, :)      ! shape (slow, samples)
     real(real64) :: loss, r2_network, r2_quartic
     type(lockstep_context) :: context

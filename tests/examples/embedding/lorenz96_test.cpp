@@ -43,7 +43,7 @@ TEST(Lorenz96, TheNetworkLearnsTheClosureWhileTheSystemRuns) {
   const Explained found = explained(ended, 2);
   EXPECT_GT(found.network, 0.87) << ended.output;
   EXPECT_GT(found.network, found.polynomial + 0.02) << ended.output;
-  // Known share for a quartic polynomial with these parameters of the system.
+  // The share of the variance that a quartic polynomial is known to explain with these parameters of the system.
   EXPECT_NEAR(found.polynomial, 0.847, 0.01) << ended.output;
 }
 

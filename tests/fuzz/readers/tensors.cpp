@@ -1,10 +1,12 @@
 // The input is a list of changes to the files of a checkpoint. A change has four bytes: `which`, an offset of two
-// bytes, and the new byte. The first change also selects the checkpoint: the plain one if its `which` is below 64 or at
-// least 253, otherwise the one that also has a moving average, running statistics and a compression.
+// bytes, and the new byte. The first change also selects the checkpoint. If its `which` is below 64 or at least 253,
+// the checkpoint is the plain one. Otherwise the checkpoint also has a moving average, running statistics and a
+// compression.
 // - Plain checkpoint: an even `which` means the model's file, an odd one the optimizer's file. If which / 2 is odd, the
-//   offset counts from the data after the header. From 254 on, the change cuts the file at the offset.
+//   offset counts from the data after the header. If which >= 254, the change cuts the file at the offset.
 // - Checkpoint with a moving average: which % 3 selects the file of the model, the optimizer or the average. If
-//   which / 3 is odd, the offset counts from the data. From 250 on, the change cuts the file at the offset.
+//   which / 3 is odd, the offset counts from the data after the header. If which >= 250, the change cuts the file at
+//   the offset.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

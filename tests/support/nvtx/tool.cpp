@@ -91,7 +91,7 @@ void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t* event) {
   add(ToolEvent::What::mark, domain, event);
 }
 
-/// Writes the ranges to the file that LOCKSTEP_RANGES names.
+/// Writes the ranges of the thread of the first event to the file $LOCKSTEP_RANGES.PID. PID is this process's number.
 __attribute__((destructor)) void write_ranges() {
   const char* path = std::getenv("LOCKSTEP_RANGES");
   if (path == nullptr || record.events == 0) {

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
-/// A tool like Nsight Systems, for tests. It is a library (tool.cpp) that NVTX loads if NVTX_INJECTION64_PATH names it,
-/// and it records the events. After it is loaded it allocates nothing. If LOCKSTEP_RANGES names a file, it writes its
-/// ranges at the end of the process to that name followed by the process's number.
+/// A profiling tool for tests, like Nsight Systems. The tool is a library (tool.cpp) that NVTX loads if
+/// NVTX_INJECTION64_PATH names the library. It records the events that a program sends to NVTX, without allocating
+/// memory. If LOCKSTEP_RANGES is set, the tool writes the ranges to the file $LOCKSTEP_RANGES.PID when the process with
+/// the number PID ends.
 namespace lockstep::testing {
 
 struct ToolEvent {
