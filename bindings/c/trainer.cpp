@@ -18,7 +18,6 @@
 #include <lockstep/c/tape.hpp>
 #include <lockstep/c/trainer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/runtime/machine/instruction_sets.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/fill.hpp>
@@ -29,6 +28,7 @@
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
