@@ -51,27 +51,30 @@ foreach(variant IN LISTS variants)
   set(functions "${found}")
   file(WRITE ${part}.renamed "${renamed}")
   file(WRITE ${part}.visible "${visible}")
-  file(WRITE ${part}.unique "${unique}")
-  run(${OBJCOPY} --redefine-syms=${part}.renamed --weaken-symbols=${part}.unique ${part})
+  set(weaken "")
+  if(unique)  # objcopy fails with an empty list
+    file(WRITE ${part}.unique "${unique}")
+    set(weaken --weaken-symbols=${part}.unique)
+  endif()
+  run(${OBJCOPY} --redefine-syms=${part}.renamed ${weaken} ${part})
   run(${OBJCOPY} --keep-global-symbols=${part}.visible ${part})
   list(APPEND parts ${part})
 endforeach()
 
 # Each function jumps to the one of the variant whose number runtime/machine/instruction_sets.cpp has chosen. The registers
 # r10 and r11 carry no argument (System V ABI for x86-64, section 3.2.3).
-set(code "\t.text\n\t.hidden lockstep_cpu_variant\n")
-set(tables "\t.section .data.rel.ro,\"aw\",@progbits\n\t.balign 8\n")
+set(code "\t.hidden lockstep_cpu_variant\n")
 set(number 0)
 foreach(function IN LISTS functions)
-  string(APPEND code "\t.globl ${function}\n\t.type ${function},@function\n\t.balign 16\n${function}:\n"
+  string(APPEND code "\t.section .text.${function},\"ax\",@progbits\n\t.globl ${function}\n\t.type ${function},@function\n\t.balign 16\n${function}:\n"
     "\tmovq lockstep_cpu_variant(%rip), %r11\n\tleaq .Lvariants${number}(%rip), %r10\n\tjmp *(%r10,%r11,8)\n"
-    "\t.size ${function},.-${function}\n")
-  string(APPEND tables ".Lvariants${number}:\n")
+    "\t.size ${function},.-${function}\n"
+    "\t.section .data.rel.ro.${function},\"aw\",@progbits\n\t.balign 8\n.Lvariants${number}:\n")
   foreach(variant IN LISTS variants)
-    string(APPEND tables "\t.quad \"${function}.${variant}\"\n")
+    string(APPEND code "\t.quad \"${function}.${variant}\"\n")
   endforeach()
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUTPUT}.s "${code}${tables}\t.section .note.GNU-stack,\"\",@progbits\n")
+file(WRITE ${OUTPUT}.s "${code}\t.section .note.GNU-stack,\"\",@progbits\n")
 run(${COMPILER} -c ${OUTPUT}.s -o ${OUTPUT}.jumps.o)
 run(${LINKER} -r -o ${OUTPUT} ${OUTPUT}.jumps.o ${parts})

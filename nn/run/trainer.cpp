@@ -384,6 +384,9 @@ int Trainer::ranks() const {
 TrainStep& Trainer::train_step() {
   return impl_->step;
 }
+Context& Trainer::context() const {
+  return impl_->context;
+}
 const TrainStep& Trainer::train_step() const {
   return impl_->step;
 }

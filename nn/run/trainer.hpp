@@ -175,7 +175,7 @@ class Trainer {
   [[nodiscard]] std::size_t planned_bytes() const;
   /// Returns why steps are not captured as a CUDA graph, or an empty text if they are.
   [[nodiscard]] const std::string& graph_obstacle() const { return train_step().graph_obstacle(); }
-  [[nodiscard]] Context& context() { return train_step().context(); }
+  [[nodiscard]] Context& context() const;
   /// Reports to the ranks' watchdog, if there is one, what the caller will do next between steps, such as "writing a
   /// checkpoint after step". The function adds the step's number. `what` must be a string literal.
   void doing(const char* what) const noexcept;
