@@ -34,7 +34,9 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
     }
   }
   throw UnsupportedError(concat("orthogonalizer: no product ", desc.a_shape(), " x ", desc.b_shape(), " of ",
-                                desc.dtype, " on ", context.device(), " gives the same bits in every run"));
+                                desc.dtype, " on ", context.device(),
+                                " gives the same bits in every run, expected a matrix that a library multiplies so: "
+                                "use another optimizer than muon"));
 }
 
 }  // namespace

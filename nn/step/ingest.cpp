@@ -65,10 +65,10 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
     case StateField::shares:
     case StateField::other_shares:
       require<ShapeError>(layout.two_labels, "model ", layout.model, " takes no ", name_of(field),
-                          ": it is planned without, or evaluated (PlanOptions::two_labels)");
+                          ", expected a training plan with PlanOptions::two_labels");
       return field == StateField::other_labels ? shape_of_label(layout) : FieldShape{"n", {}, "the share of a label"};
     default:
-      throw UsageError(concat("a batch has no field '", name_of(field), "'"));
+      throw UsageError(concat("a batch has no field '", name_of(field), "', expected a field of samples"));
   }
 }
 
@@ -87,7 +87,7 @@ struct Fitted {
 /// Checks that the caller's view `given` has the axes and extents that the model expects of the field.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
-  require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
+  require<ShapeError>(view.given(), shape.noun, " is missing, expected a view of memory");
   Fitted fitted{.samples = 1, .axes = given.axes.empty() ? shape.axes : std::string_view(given.axes)};
   const std::string_view axes = fitted.axes;
   require<ShapeError>(static_cast<int>(axes.size()) == view.shape.rank(), shape.noun, " has shape ", view.shape,
@@ -201,7 +201,8 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
   std::int64_t samples = -1;
   std::string_view first;
   for (const FieldView& field : fields) {
-    require<UsageError>(count(field.field) == 1, "the batch has field '", name_of(field.field), "' more than once");
+    require<UsageError>(count(field.field) == 1, "the batch has field '", name_of(field.field),
+                        "' more than once, expected each field once");
     const std::int64_t here = samples_of(layout, field);
     require<ShapeError>(samples < 0 || here == samples, "the batch has ", samples, " samples in ", first, " and ", here,
                         " in ", name_of(field.field), ", expected as many in each");

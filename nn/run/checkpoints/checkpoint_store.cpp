@@ -127,7 +127,8 @@ void CheckpointStore::copy(const std::string& from, std::string_view name) const
   const std::string found = find_folder(from);
   require<FileError>(!found.empty() && !fs::is_symlink(found), from, ": is no folder, expected a checkpoint");
   std::vector<std::string> names = listed_files(found);
-  require<FileError>(!names.empty(), found, ": has no ", kChecksumsFile, " with the files to copy");
+  require<FileError>(!names.empty(), found, ": has no ", kChecksumsFile,
+                     " with the files to copy, expected a whole checkpoint");
   names.emplace_back(kChecksumsFile);
   AtomicFolder made(to);
   std::error_code error;

@@ -193,7 +193,7 @@ TEST_F(PackedTokenFiles, EveryBitCounts) {
 TEST_F(PackedTokenFiles, EveryByteIsThere) {
   const std::string good = Parts().text();
   testing::for_each_other_length(good, [&](const std::string& bytes) { (void)refused(bytes); });
-  expect_holds(refused(std::string()), "is no packed file");
+  expect_holds(refused(std::string()), "begins as no packed file does");
   expect_holds(refused(good.substr(0, 40)), "ends at byte 40, expected at least 80: it is cut off");
   expect_holds(refused(good.substr(0, good.size() - 3)), "it is cut off or damaged");
 }
@@ -214,7 +214,8 @@ TEST_F(PackedTokenFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused([](Parts& p) { p.train = 0; }),
                "0 parts to train on and 1 for validation, expected at least one of each");
   expect_holds(refused([](Parts& p) { p.validation = 0; }), "2 parts to train on and 0 for validation");
-  expect_holds(refused([](Parts& p) { p.train = ~std::uint64_t{0}; }), "18446744073709551615 and 1 parts, expected at");
+  expect_holds(refused([](Parts& p) { p.train = ~std::uint64_t{0}; }),
+               "18446744073709551615 training and 1 validation parts, expected at");
   expect_holds(refused([](Parts& p) { p.validation = std::uint64_t{1} << 60; }), "parts, expected at most 3 in all");
   expect_holds(refused([](Parts& p) { p.validation = 2; }), "parts, expected at most 3 in all");
   expect_holds(refused([](Parts& p) { p.train = 1; }), "ids end at byte 26, expected 32, where the index begins");
@@ -511,7 +512,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(data({.source = "tokens:" + path("data"), .out = path_}), "train.bin");
   expect_holds(data({.source = "tokens:" + path("none"), .out = path_}), "cannot be read");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path("ten.txt"), .overwrite = true}),
-               "is what is packed, expected another file");
+               "is the source that is packed, expected another file");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path("data")}), "is a folder, expected a file");
   expect_holds(usage({.source = "text:" + folder_.path(), .out = path("data/a.pack")}), "expected a place outside");
   expect_holds(data({.source = "text:" + path("ten.txt"), .out = path("nowhere/a")}), "cannot be made");
@@ -547,7 +548,7 @@ TEST_F(PackedTokenFiles, TheWriterTakesWhatTheReaderTakes) {
   const std::vector<std::int32_t> ids{1, 255};
   {
     PackedTokensWriter writer(path_, PackedIds::tokens, 1);
-    expect_holds(error_of<StateError>([&] { writer.add(ids); }), "ids before the first part");
+    expect_holds(error_of<StateError>([&] { writer.add(ids); }), "ids are added before the first part");
     expect_holds(error_of<UsageError>([&] { writer.commit(); }), "0 parts to train on and 0 for validation");
     writer.begin_part(false, "a", 0);
     writer.add(ids);

@@ -161,7 +161,7 @@ TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
   EXPECT_EQ(out, before);
   from.pop_back();
   EXPECT_EQ(error_of<UsageError>([&] { inference.run(from, to); }),
-            "inference: 7 inputs and 8 outputs, expected as many");
+            "inference: 7 inputs and 8 outputs, expected an output for each input");
 }
 
 TEST(Inference, ThreadsShareOneSetOfParameters) {

@@ -263,7 +263,7 @@ TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
     const std::vector<double> values = step.values();
     step.update(none, kRate);
     EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
-              "step 2 had no samples that count on any rank; it changed nothing");
+              "step 2 had no samples that count on any rank, expected at least one; it changed nothing");
     EXPECT_EQ(step.lasting(), before);
     step.update(data.batch(0, 4), kRate);
     EXPECT_TRUE(std::isfinite(step.wait_loss().value));
