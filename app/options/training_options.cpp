@@ -76,7 +76,7 @@ void require_recipe(const TrainingOptions& o) {
   const MovingAverageOptions& average = step.average;
   require<UsageError>(
       average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
-      "--ema-every, --ema-warmup and --ema-ramp need --ema");
+      "--ema-every, --ema-warmup or --ema-ramp is given without --ema, expected --ema with them");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
          "none with --no-decay-norm");
@@ -194,7 +194,7 @@ void require_training_options(const TrainingOptions& o) {
                       ", expected seconds, at least 1, or 0 for none");
   require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
                       "--stall-report is ", o.stall_report.value_or(0), " with --watchdog ", o.watchdog,
-                      ", expected fewer seconds than that, or 0 for none");
+                      ", expected fewer seconds than --watchdog, or 0 for none");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
@@ -213,7 +213,8 @@ void require_training_options(const TrainingOptions& o) {
                       " with ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
                       o.dry_run ? ", or --describe-gpu" : "");
   require<UsageError>(!o.fused_norms || !o.describe_gpu.empty(),
-                      "--fused-norms without --describe-gpu: on a GPU the choices of convolutions decide (--tune)");
+                      "--fused-norms without --describe-gpu, expected it with --describe-gpu: on a GPU the choices of "
+                      "convolutions decide (--tune)");
   if (!o.describe_gpu.empty()) {
     require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
     require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,

@@ -316,7 +316,7 @@ TEST_F(Report, ADamagedEvaluationIsNamed) {
   expect_holds(damaged("\"samples\":2", "\"samples\":3"), {"class 0: 2 predictions"});
   expect_holds(damaged("[[0,1]", "[[2,1]"), {"predicted is 2, expected 0 to 1"});
   expect_holds(damaged("[[0,1]", "[[0,-1]"), {"a count of -1"});
-  expect_holds(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than the 2 samples"});
+  expect_holds(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than samples, expected 2 of them"});
   expect_holds(damaged("\"label\":1", "\"label\":-1"), {"label is -1"});
   expect_holds(damaged("AAA=", "\\\"/>"), {"expected base64"});
   expect_holds(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});
