@@ -212,9 +212,9 @@ TEST(GradientHook, IsRefusedBesideShards) {
 TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
   const HookFunction nothing = [](const TensorView&, Stream&, Communicator&) {};
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("", nothing); }),
-            "gradient hook: the name is empty, expected one");
+            "gradient hook: the name is empty, expected at least one character");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("two\nlines", nothing); }),
-            "gradient hook: the name has several lines, expected one");
+            "gradient hook: the name has several lines, expected one line");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
   // A BucketSum of the library must be chosen by SumOptions, because conflicts with other options are checked there. So

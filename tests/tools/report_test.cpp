@@ -144,7 +144,7 @@ TEST_F(Report, BadInputIsNamed) {
   EXPECT_EQ(testing::error_of<DataError>([&] {
               static_cast<void>(read_runs({empty, run("f", "")}));
             }),
-            empty + " tells of no step of training yet");
+            empty + " tells of no step of training yet, expected at least one");
   EXPECT_EQ(read_runs({empty, run("e", good)})[0].steps, 0) << "a run that has just begun, with another";
   expect_holds(refused(run("d", R"({"event":"step","step":"x"})"
                                 "\n")),

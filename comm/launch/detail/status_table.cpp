@@ -122,7 +122,8 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
   path_ = concat(kFolder, '/', prefix(), std::hash<std::string>()(place.job), '-', place.local_size);
   const auto checked = [&](bool ok, const char* what) {
     const int reason = errno;
-    require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
+    require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason),
+                       "; expected a file of this user with room for it");
   };
   const std::size_t bytes = Memory::bytes(place.local_size);
   // The first rank makes the file. Any user can make a file of this name here, so another user's file is refused.

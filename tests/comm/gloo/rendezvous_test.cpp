@@ -328,8 +328,8 @@ TEST(Rendezvous, APortThatIsTaken) {
   const detail::Listening other = detail::listen_at(kHere, port);
   ASSERT_TRUE(other.socket.is_open());
   const Came came = come(options(0, 2, port), [](Rendezvous&) { FAIL(); });
-  EXPECT_EQ(came.text,
-            concat("rank 0 cannot listen at 127.0.0.1:", port, ": address already in use (MASTER_ADDR=here)"));
+  EXPECT_EQ(came.text, concat("rank 0 cannot listen at 127.0.0.1:", port,
+                              ": address already in use; expected a free port (MASTER_ADDR=here)"));
   EXPECT_LT(came.seconds, 2);
 }
 
@@ -345,7 +345,8 @@ TEST(Rendezvous, SomethingElseAnswers) {
     });
     const Came came = come(options(1, 2, port, 5), [](Rendezvous&) { FAIL(); });
     server.join();
-    EXPECT_EQ(came.text, concat("127.0.0.1:", port, " answers, but is not rank 0 of lockstep (MASTER_ADDR=here)"));
+    EXPECT_EQ(came.text,
+              concat("127.0.0.1:", port, " is another program, expected rank 0 of lockstep there (MASTER_ADDR=here)"));
     EXPECT_LT(came.seconds, 3);
   }
 }

@@ -561,9 +561,9 @@ TEST_F(PackedTokenFiles, TheWriterTakesWhatTheReaderTakes) {
   }
   EXPECT_EQ(testing::count_entries(folder_.path()), 0U) << "without commit() nothing is left";
   expect_holds(error_of<UsageError>([&] { const PackedTokensWriter writer(path_, PackedIds::tokens, 3); }),
-               "ids of 3 bytes, expected 1, 2 or 4");
+               "ids have 3 bytes, expected 1, 2 or 4");
   expect_holds(error_of<UsageError>([&] { const PackedTokensWriter writer(path_, PackedIds::text, 2); }),
-               "ids of 2 bytes, expected 1 of a text");
+               "ids have 2 bytes, expected 1 of a text");
   PackedTokensWriter text(path_, PackedIds::text, 1);
   for (int i = 0; i < 2; ++i) {
     text.begin_part(false, "a", 0);
