@@ -307,7 +307,7 @@ TEST_F(PackedFiles, OneThatBecomesShorterIsNamed) {
   testing::put_file(path_, Parts().text());
   const PackedFile file(path_);
   std::filesystem::resize_file(path_, 30);
-  expect_holds(error_of<DataError>([&] { (void)file.read(2); }), "has 30 bytes, and had");
+  expect_holds(error_of<DataError>([&] { (void)file.read(2); }), "has 30 bytes, expected at least the");
 }
 
 TEST_F(PackedFiles, TheWriterTakesWhatTheReaderTakes) {

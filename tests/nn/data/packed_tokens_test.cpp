@@ -271,7 +271,7 @@ TEST_F(PackedTokenFiles, OneThatBecomesShorterIsNamed) {
   testing::put_file(path_, Parts().text());
   const PackedTokens file(path_);
   fs::resize_file(path_, 30);
-  expect_holds(error_of<DataError>([&] { (void)ids_of(file); }), "has 30 bytes, and had");
+  expect_holds(error_of<DataError>([&] { (void)ids_of(file); }), "has 30 bytes, expected at least the");
 }
 
 /// Returns the result of check_packed() for the file at this path.

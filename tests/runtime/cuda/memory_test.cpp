@@ -60,7 +60,7 @@ TEST_F(CudaMemoryTest, ALimitOfBytes) {
   CudaContext context(Device::cuda(0), {.memory = &limited});
   const Buffer first(900, context);
   const std::string text = error_text<OutOfMemory>([&] { Buffer(101, context); });
-  EXPECT_EQ(text, "requested 101 bytes, in use 900, limit 1000, on cuda:0");
+  EXPECT_EQ(text, "requested 101 bytes, in use 900, limit 1000, on cuda:0, expected at most the limit in all");
   const Buffer second(100, context);
   EXPECT_EQ(limited.counts().peak_bytes, 1000U);
 }
@@ -98,7 +98,8 @@ TEST_F(CudaMemoryTest, PinnedMemoryRefused) {
   CudaContext context(Device::cuda(0));
   standin::fail_call(1, cudaErrorMemoryAllocation, "cudaMallocHost");
   EXPECT_EQ(error_text<OutOfMemory>([&] { Pinned(context, 10); }),
-            "requested 40 bytes of page-locked host memory through cuda:0: the system refused");
+            "requested 40 bytes of page-locked host memory through cuda:0: the system refused, expected that much "
+            "memory to lock");
 }
 
 TEST_F(CudaMemoryTest, AlignmentBeyondCudas) {
