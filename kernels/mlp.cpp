@@ -43,8 +43,9 @@ bool Mlp::supports(DType dtype, std::span<const MlpLayer> layers) {
 }
 
 Mlp::Mlp(DType dtype, std::span<const MlpLayer> layers) : dtype_(dtype), count_(layers.size()), packed_bytes_(0) {
-  require<UsageError>(supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
-                      ", expected a chain of f32 or f64 within the limits of Mlp");
+  require<UsageError>(
+      supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
+      ", expected f32 or f64 and layers that each take what the one before makes, within the limits of Mlp");
   std::copy(layers.begin(), layers.end(), layers_.begin());
   constexpr std::int64_t kLine = 64;  // multiple of the number of elements of every register
   for (const MlpLayer& layer : layers) {

@@ -252,8 +252,8 @@ class Plan final : public MatmulPlan {
     }
     const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&added, "bias"}, {&c, "c"}};
     for (const auto& [view, name] : operands) {
-      require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name, " at ",
-                          view->data, ", expected a multiple of ", kAlignment,
+      require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name,
+                          " is at address ", view->data, ", expected a multiple of ", kAlignment,
                           ": cublaslt takes no other; the choice 'cuda' does");
     }
     if (bias_bytes_ > 0) {
@@ -317,7 +317,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     if (any) {
       const std::vector<Algorithm>& all = recommended(lib, desc);
       require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
-                                desc.k, " in ", desc.dtype);
+                                desc.k, " in ", desc.dtype, ", expected another library for it");
       algorithm = all.front();
     }
     return std::make_unique<Plan>(context, desc, algorithm);

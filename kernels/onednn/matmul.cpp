@@ -59,7 +59,7 @@ class Plan final : public MatmulPlan {
     const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
     const Made made = make_matmul(lib, a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy, d.activation);
     require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
-                              ") for this");
+                              ") for this product, expected optimised ones or another library");
     const memory::data_type outer = type_of(d.dtype);
     program_.build(made, {a(outer), b(outer), c(type_of(d.c_dtype()))}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                    bias, add_copy);
