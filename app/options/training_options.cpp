@@ -44,8 +44,10 @@ constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sh
 void require_optimizer(const TrainingOptions& o) {
   const OptimizerOptions& optimizer = o.trainer.step.optimizer;
   const RuleTraits& rule = traits_of(optimizer.kind);
-  require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0), "--nesterov needs --optimizer ",
-                      rules_with(&RuleTraits::momentum, " or "), " and a --momentum above 0");
+  require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0),
+                      "--nesterov is on with --optimizer ", rule.name, " and momentum ", optimizer.momentum,
+                      ", expected --optimizer ", rules_with(&RuleTraits::momentum, " or "),
+                      " and a --momentum above 0");
   require<UsageError>(optimizer.clip_value == 0 || !rule.layer_norms, "--clip-value is ", optimizer.clip_value,
                       " with --optimizer ", rule.name, ", expected 0: ", rule.name,
                       " takes the norms of gradients as they are");

@@ -79,8 +79,8 @@ void* first_element(const lockstep_dlpack& tensor) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   require<ShapeError>(tensor.byte_offset <= std::numeric_limits<std::uintptr_t>::max() - address,
-                      "tensor: byte_offset is ", tensor.byte_offset, ", which no address after ", tensor.data,
-                      " can hold");
+                      "tensor: byte_offset is ", tensor.byte_offset,
+                      ", expected one that gives an address when added to data, ", tensor.data);
   return static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
 }
 

@@ -117,7 +117,7 @@ lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, co
     const int c = array->rank - 1 - i;
     const CFI_index_t size = (CFI_index_t)array->elem_len;
     if (dim->extent < 0) {
-      return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is assumed-size, pass a section, as in a(:, 1:n)", entry, name);
+      return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is assumed-size, expected a section, as a(:, 1:n)", entry, name);
     }
     if (dim->sm % size != 0) {
       return failure(LOCKSTEP_ERR_SHAPE,

@@ -103,7 +103,8 @@ struct Shared {
         }
       }
       if (broken_by >= 0) {
-        throw PeerError(concat(op, ": rank ", broken_by, " left the group while rank ", rank, " waited for it"));
+        throw PeerError(concat(op, ": rank ", broken_by, " left the group while rank ", rank,
+                               " waited for it, expected all ranks until the end"));
       }
       changed.wait(lock);
     }

@@ -31,7 +31,7 @@ cudaDataType_t data_type(DType dtype) {
     case DType::f16:
       return CUDA_R_16F;
     default:
-      throw UnsupportedError(concat("matmul: cublaslt computes in f32, bf16 and f16, not in ", dtype));
+      throw UnsupportedError(concat("matmul: dtype is ", dtype, ", expected f32, bf16 or f16 with cublaslt"));
   }
 }
 
@@ -162,8 +162,8 @@ class Problem {
     const auto set_layout = [&](cublasLtMatrixLayoutAttribute_t name, const auto& value) {
       check(api_, api_.layout_set(made.get(), name, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
     };
-    require<UnsupportedError>(products <= INT32_MAX, "matmul: cublaslt takes up to ", INT32_MAX, " products, not ",
-                              products);
+    require<UnsupportedError>(products <= INT32_MAX, "matmul: batch is ", products, " products, expected at most ",
+                              INT32_MAX, " with cublaslt");
     set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(products));
     set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride);
     return made;

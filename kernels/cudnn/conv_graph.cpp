@@ -238,7 +238,7 @@ bool can_split(const ConvDesc& desc, ConvPass pass) {
 
 ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
   require<UnsupportedError>(desc.dtype == DType::f32 || desc.dtype == DType::bf16 || desc.dtype == DType::f16,
-                            "conv2d: cudnn computes in f32, bf16 and f16, not in ", desc.dtype);
+                            "conv2d: dtype is ", desc.dtype, ", expected f32, bf16 or f16 with cudnn");
   require<UnsupportedError>(desc.pad_mode == PadMode::zero,
                             "conv2d: pad_mode is circular, expected zero: cudnn has no circular padding");
   ConvGraph graph;

@@ -71,9 +71,10 @@ class Plan final : public MatmulPlan {
 };
 
 std::unique_ptr<MatmulPlan> make_plan(Context& context, const MatmulDesc& desc, bool via_f32) {
-  require<UnsupportedError>(has_type(desc.dtype), "matmul: onednn takes f32 and bf16, not ", desc.dtype);
-  require<UnsupportedError>(!via_f32 || desc.dtype == DType::bf16, "matmul: ", Plan::name(true), " is for bf16, not ",
-                            desc.dtype);
+  require<UnsupportedError>(has_type(desc.dtype), "matmul: dtype is ", desc.dtype,
+                            ", expected f32 or bf16 with onednn");
+  require<UnsupportedError>(!via_f32 || desc.dtype == DType::bf16, "matmul: ", Plan::name(true), " with dtype ",
+                            desc.dtype, ", expected bf16");
   return translate_errors("matmul", [&] { return std::make_unique<Plan>(context, desc, via_f32); });
 }
 

@@ -210,7 +210,8 @@ void leave_out(FolderList& list, const std::vector<std::string>& left_out, const
   require<DataError>(without == trained.end() && !list.test.empty(), printable(source), ": without ", names.size(),
                      " images that are left out, ",
                      list.test.empty() ? "nothing remains for the test"
-                                       : concat("nothing remains of class ", without - trained.begin()));
+                                       : concat("nothing remains of class ", without - trained.begin()),
+                     "; expected at least one image there");
 }
 
 }  // namespace lockstep::nn::detail

@@ -151,7 +151,8 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
                        idx.extents[i], " at byte ", 4 + 4 * i, ", expected 1 to ",
                        i == 0 ? std::uint32_t{0xFFFFFFFF} : kMaxSide);
   }
-  require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
+  require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for too many bytes, expected at most ",
+                     kMaxBytes);
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, expected at most the ", source->most(), " that the file can hold");
   // The buffer grows with the data read, because the header of a small compressed file may claim a size that is a

@@ -195,7 +195,7 @@ TokenFolder find_token_files(const std::string& folder) {
                      "; expected a folder that this user may read");
   for (auto [files, word] : {std::pair(&found.train, "train"), std::pair(&found.validation, "val")}) {
     require<DataError>(!files->empty(), printable(folder), ": holds no file of tokens called ", word, ".bin or NAME_",
-                       word, "_001.bin");
+                       word, "_001.bin, expected at least one");
     std::sort(files->begin(), files->end());
   }
   return found;

@@ -38,7 +38,7 @@ TensorView StateRegistry::view(std::string_view name) const {
 
 const State& StateRegistry::of(std::string_view name) const {
   const State* const state = find(name);
-  require<StateError>(state != nullptr, "there is no state '", name, "'");
+  require<StateError>(state != nullptr, "there is no state '", name, "', expected one that was added");
   return *state;
 }
 

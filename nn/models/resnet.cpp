@@ -161,13 +161,15 @@ Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int6
 
 Model make_model(const ModelRequest& request) {
   if (request.name == "mlp") {
-    require<UsageError>(!request.zero_init_residual, "zero_init_residual is on for mlp, which has no residual blocks");
+    require<UsageError>(!request.zero_init_residual,
+                        "zero_init_residual is on for mlp, which has no residual blocks; expected it off");
     return mlp({request.height, request.width, 3}, request.hidden, request.classes);
   }
-  require<UsageError>(request.hidden.empty(), "model ", request.name, " takes no hidden sizes, only mlp does");
+  require<UsageError>(request.hidden.empty(), "model ", request.name,
+                      " is given hidden sizes, expected none: only mlp has them");
   if (request.name == "airbench94") {
     require<UsageError>(!request.zero_init_residual,
-                        "zero_init_residual is on for airbench94, which has no residual blocks");
+                        "zero_init_residual is on for airbench94, which has no residual blocks; expected it off");
     return airbench94({.classes = request.classes, .height = request.height, .width = request.width});
   }
   for (const int depth : {20, 32, 44, 56, 110}) {
@@ -177,8 +179,8 @@ Model make_model(const ModelRequest& request) {
   }
   for (const LargeModel& large : kLargeModels) {
     if (request.name == name_of(large.depth, large.width)) {
-      require<UsageError>(request.height == request.width, "model ", request.name, " takes square images, these are ",
-                          request.height, " x ", request.width);
+      require<UsageError>(request.height == request.width, "model ", request.name, ": images are ", request.height,
+                          " x ", request.width, ", expected square ones");
       return resnet(large.depth, request.classes, request.height, large.width, request.zero_init_residual);
     }
   }

@@ -235,7 +235,8 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
                       "candidate, expected at least one", refusal);
   require<UsageError>(!best.choice.empty(), "choices: ", nn::describe(call), " on ", context.device(),
                       ": every candidate needs more than the limit of ", options.workspace_limit,
-                      " bytes of workspace, or than there are; the least is ", least, refusal);
+                      " bytes of workspace, or than there are; expected room for the least, ", least, " bytes",
+                      refusal);
   return {std::move(best), std::move(best_plan)};
 }
 

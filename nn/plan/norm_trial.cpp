@@ -167,7 +167,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
   require<UnsupportedError>(checks() || !plan.serves_norm(),
-                            "it serves a norm, and there is no pass without one to compare it with");
+                            "it serves a norm, expected a pass without one before, to compare it with");
   // Fills the outputs with NaN. An element that the plan does not write, or to which it only adds, stays NaN and fails
   // the comparison.
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -292,7 +292,7 @@ void Plan::guard(Context& context, const Call& call, bool check) {
       }
       const std::string damage = damage_of_guard_band(band);
       require<Error>(damage.empty(), call.layer, ' ', call.op, ": ", damage, " of '", slot->name, "' (", slot->bytes,
-                     " bytes)");
+                     " bytes), expected no write outside of it");
     }
   });
 }

@@ -500,7 +500,8 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
   const auto count = std::count_if(gradients.begin(), gradients.end(), read);
   require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
                       " says that it takes ", node().layer->gradients_taken(),
-                      " gradients of its output, and its backward reads ", count, " of ", gradients.size());
+                      " gradients of its output, and its backward reads ", count, " of ", gradients.size(),
+                      ", expected all of them");
 }
 
 bool PlanBuilder::first_input_gradient(int i) const {

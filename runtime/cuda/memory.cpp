@@ -32,7 +32,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
   LOCKSTEP_CUDA_CHECK(device, cudaMemGetInfo(&free, &total));
   throw OutOfMemory(concat("requested ", bytes, " bytes, in use ", usage.in_use, ", cached ", usage.cached,
                            ", free on the device ", free, " of ", total, ", limit ",
-                           limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
+                           limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device,
+                           ", expected room within the limit and the free memory"));
 }
 
 /// Waits for queued work that may still use the memory, because CUDA does not guarantee that freeing memory waits for

@@ -63,7 +63,8 @@ void remove_leftover(const std::string& path) {
 // fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
-  require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
+  require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error),
+                     "; expected a folder that this user may write");
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
@@ -77,7 +78,8 @@ bool swap_names(const std::string& a, const std::string& b) {
     return true;
   }
   require<FileError>(errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, b,
-                     ": cannot be put in place: ", std::strerror(errno));
+                     ": cannot be put in place: ", std::strerror(errno),
+                     "; expected a folder that this user may write");
 #else
   (void)a;
   (void)b;

@@ -66,8 +66,8 @@ UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes
       }
     }
   }
-  require<DeviceError>(found.gpus.size() >= (count == -1 ? 1 : wanted), "usable GPUs: ", count == -1 ? 1 : wanted,
-                       " wanted, ", found.gpus.size(), " found", busy);
+  require<DeviceError>(found.gpus.size() >= (count == -1 ? 1 : wanted), "usable GPUs: ", found.gpus.size(),
+                       " found, expected ", count == -1 ? 1 : wanted, busy);
   return found;
 }
 

@@ -101,7 +101,7 @@ class OtherRank final : public Meeting {
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
-                                 options.timeout_s, " s: ", problem, with_origin()));
+                                 options.timeout_s, " s, expected it to run there: ", problem, with_origin()));
   }
 
   void handle(const Message& received) {

@@ -154,8 +154,9 @@ std::string encode_png(const Picture& picture) {
   png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
   file.resize(bytes);
   const int written = png_image_write_to_memory(&image, file.data(), &bytes, 0, picture.pixels.data(), 0, nullptr);
-  require<UsageError>(written != 0, "a PNG of ", picture.width, " x ", picture.height, " pixels: libpng says '",
-                      image.message, "'");
+  require<UsageError>(written != 0, "a PNG of ", picture.width, " x ", picture.height,
+                      " pixels cannot be made, expected a picture that libpng takes: libpng says '", image.message,
+                      "'");
   file.resize(bytes);
   return file;
 }

@@ -59,7 +59,8 @@ TextFiles read_text(const std::string& path, const std::string& shown, const std
   std::vector<std::string> files{path};
   if (fs::is_directory(path, ignored)) {
     files = files_below(path, endings);
-    require<DataError>(!files.empty(), shown, ": the folder holds no file ", listed(endings));
+    require<DataError>(!files.empty(), shown, ": the folder holds no file ", listed(endings),
+                       ", expected at least one");
   }
   TextFiles text{.files = static_cast<std::int64_t>(files.size())};
   for (const std::string& file : files) {

@@ -133,7 +133,8 @@ void CheckpointStore::copy(const std::string& from, std::string_view name) const
   AtomicFolder made(to);
   std::error_code error;
   fs::permissions(made.folder(), fs::status(found).permissions() | fs::perms::owner_all, error);
-  require<FileError>(!error, to, ": its permissions cannot be set: ", error.message());
+  require<FileError>(!error, to, ": its permissions cannot be set: ", error.message(),
+                     "; expected a folder of this user");
   for (const std::string& listed : names) {
     const InputFile file(concat(found, '/', listed), InputFile::Links::refuse);
     OutputFile copy(made.file(listed), file.permissions());

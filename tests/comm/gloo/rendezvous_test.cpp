@@ -190,7 +190,7 @@ TEST(Rendezvous, NobodyAnswers) {
   const int port = free_port();
   const Came came = come(options(1, 2, port, 1), [](Rendezvous&) { FAIL(); });
   EXPECT_EQ(came.text, concat("rank 0 of 2 does not answer at 127.0.0.1:", port,
-                              " within 1 s: connection refused (MASTER_ADDR=here)"));
+                              " within 1 s, expected it to run there: connection refused (MASTER_ADDR=here)"));
   EXPECT_LT(came.seconds, 5);
 }
 
@@ -235,10 +235,10 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
   nowhere.host = "no-such-host.invalid";  // no error yet: the name may get an address later, e.g. when a pod starts
-  EXPECT_EQ(
-      come(nowhere, [](Rendezvous&) { FAIL(); })
-          .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),
-      0U);
+  EXPECT_EQ(come(nowhere, [](Rendezvous&) { FAIL(); })
+                .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s, expected it to run "
+                           "there: the name has no address"),
+            0U);
   nowhere.rank = 0;
   EXPECT_NE(come(nowhere, [](Rendezvous&) { FAIL(); }).text.find("the name has no address"), std::string::npos);
   RendezvousOptions no_name = options(1, 2, 4711, 20);

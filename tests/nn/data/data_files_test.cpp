@@ -269,7 +269,7 @@ TEST_F(Idx, WrongHeadersAreNamed) {
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(0xFFFFFFFF) + big_endian(0xFFFFFFFF));
   expect_holds(error(), "extent 4294967295 at byte 8, expected 1 to 4096");
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(4096) + big_endian(4096));
-  expect_holds(error(), "asks for more than 17179869184 bytes");
+  expect_holds(error(), "asks for too many bytes, expected at most 17179869184");
   // The header's size is within the limit, but the file is too small to hold that many bytes.
   put_file(train_images_, big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2));
   expect_holds(error(), "asks for 8589934592 bytes, expected at most the 16 that the file can hold");

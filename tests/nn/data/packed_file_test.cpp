@@ -392,7 +392,7 @@ TEST_F(PackedFiles, FilesNeedTheLibraries) {
   EXPECT_EQ(check.damaged, 0) << "checksums are compared in every build";
   EXPECT_FALSE(check.decoded);
   expect_holds(error_of<UsageError>([&] { (void)open_data({.spec = "packed:" + path_}); }),
-               "this build reads no JPEG and PNG files: install libjpeg-turbo and libpng");
+               "this build reads no JPEG and PNG files, expected one that does: install libjpeg-turbo and libpng");
   expect_holds(error_of<UsageError>([&] { const FolderPack pack({.folder = folder_.path(), .out = path_ + "2"}); }),
                "this build reads no JPEG and PNG files");
 }

@@ -503,7 +503,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(usage({.source = path("ten.txt"), .out = path_}), "expected tokens:DIR or text:PATH");
   expect_holds(usage({.source = "text:", .out = path_}), "'text:', expected a path after the colon");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path_, .vocabulary = 7}),
-               "the vocabulary is 7, which is for tokens:DIR");
+               "the vocabulary is 7, expected it with tokens:DIR alone");
   expect_holds(data({.source = "text:" + path("short.txt"), .out = path_}),
                "9 bytes, expected at least 10: the last tenth is for validation");
   expect_holds(data({.source = "text:" + path("none"), .out = path_}), "there is no such file or folder");

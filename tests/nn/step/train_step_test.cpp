@@ -363,7 +363,7 @@ TEST(TrainStep, BadInputIsSaidInTheUsersWordsAndChangesNothing) {
   EXPECT_EQ(error_of<UsageError>([&] {
               step.update({{StateField::values, TensorView(std::span(data.x), {13, kFeatures}).slice(0, 0, 4)}}, kRate);
             }),
-            "the batch has no field 'targets', model regression needs it for its loss (PlanOptions::loss)");
+            "the batch has no field 'targets', expected it for model regression for its loss (PlanOptions::loss)");
   const auto changed = [&](auto change) {
     return [&, change] {
       Batch batch = data.batch(0, 4);

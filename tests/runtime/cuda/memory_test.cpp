@@ -88,10 +88,12 @@ TEST_F(CudaMemoryTest, OutOfMemoryGivesExactNumbers) {
   CudaContext context(Device::cuda(1));
   const Buffer first(2000, context);
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, context); }),
-            "requested 3001 bytes, in use 2000, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
+            "requested 3001 bytes, in use 2000, cached 0, free on the device 3000 of 5000, limit none, on cuda:1, "
+            "expected room within the limit and the free memory");
   CudaMemoryResource plain(Device::cuda(1));
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, plain, context.stream()); }),
-            "requested 3001 bytes, in use 0, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
+            "requested 3001 bytes, in use 0, cached 0, free on the device 3000 of 5000, limit none, on cuda:1, "
+            "expected room within the limit and the free memory");
 }
 
 TEST_F(CudaMemoryTest, PinnedMemoryRefused) {
