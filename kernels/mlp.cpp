@@ -59,7 +59,7 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
               const TensorView& packed) {
   require_on(context.device(), "mlp_pack", {&weight, &bias, &packed});
   require<UsageError>(layer >= 0 && layer < static_cast<int>(mlp.layers().size()), "mlp_pack: layer is ", layer,
-                      ", expected one of ", mlp.layers().size());
+                      ", expected 0 to ", static_cast<std::int64_t>(mlp.layers().size()) - 1);
   const MlpLayer& here = mlp.layers()[static_cast<std::size_t>(layer)];
   require<DTypeError>(weight.dtype == mlp.dtype() && (!bias.given() || bias.dtype == mlp.dtype()),
                       "mlp_pack: weight is ", weight.dtype, ", bias is ", bias.dtype, ", expected ", mlp.dtype());

@@ -11,7 +11,7 @@ void check_parts(std::string_view op, const TensorView& whole, const TensorView&
                       ", expected both of one type");
   const std::int64_t n = part.numel();
   require<ShapeError>(whole.numel() % size == 0 && whole.numel() / size == n, op, ": the larger tensor has ",
-                      whole.numel(), " elements, expected ", size, " x ", n);
+                      whole.numel(), " elements, expected ", n, " for each of the ", size, " ranks");
 }
 
 /// Returns true if `part` is part number `rank` of `whole`, and false if the two tensors do not overlap. Throws

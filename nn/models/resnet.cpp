@@ -85,11 +85,12 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
   const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(), [=](const Kind& k) { return k.depth == depth; });
   require<UsageError>(kind != kKinds.end(), "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
   constexpr std::int64_t kMost = 1 << 20;
-  require<UsageError>(width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 &&
-                          width.group_width <= kMost &&
-                          (kind->bottleneck || (width.groups == 1 && width.group_width == 64)),
-                      "resnet: ", width.groups, " groups of ", width.group_width, ", expected 1 to ", kMost,
-                      " of each, and of depth 18 and 34, which have no bottlenecks, 1 of 64");
+  require<UsageError>(
+      width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 && width.group_width <= kMost,
+      "resnet: ", width.groups, " groups of width ", width.group_width, ", expected 1 to ", kMost, " of each");
+  require<UsageError>(kind->bottleneck || (width.groups == 1 && width.group_width == 64), "resnet: ", width.groups,
+                      " groups of width ", width.group_width, ", expected 1 group of width 64 for depth ", depth,
+                      ", which has no bottlenecks");
 
   ModelBuilder builder = ModelBuilder::for_images(name_of(depth, width), {image, image, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 64, {.kernel = 7, .stride = 2, .pad = 3});

@@ -67,7 +67,7 @@ Orthogonalizer::Orthogonalizer(Context& context, const std::vector<Matrix>& matr
   for (const Matrix& matrix : matrices) {
     require<ShapeError>(matrix.rows >= 1 && matrix.columns >= 1 && matrix.offset >= 0, "orthogonalizer: a matrix (",
                         matrix.rows, ", ", matrix.columns, ") at ", matrix.offset,
-                        ", expected at least one row and column");
+                        ", expected at least one row and column and an offset of at least 0");
     by_shape[{matrix.rows, matrix.columns}].push_back(matrix);
   }
   for (auto& [shape, all] : by_shape) {

@@ -82,11 +82,12 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(!options.input_gradient || model.input_kind() == InputKind::values,
                       "plan: input_gradient of model ", model.name(), ", whose input is ",
                       name_of(input_field(model.input_kind())), ", expected values");
-  require<UsageError>((!options.vjp && !options.jvp) ||
-                          (mode == Mode::train && options.loss == Loss::given && options.input_gradient &&
-                           options.kept_apart && options.recompute == Recompute::off && options.beside == nullptr),
-                      "plan: ", options.vjp ? "vjp" : "jvp",
-                      ", expected also a given loss, input_gradient, kept_apart, no recompute and no second context");
+  require<UsageError>(
+      (!options.vjp && !options.jvp) ||
+          (mode == Mode::train && options.loss == Loss::given && options.input_gradient && options.kept_apart &&
+           options.recompute == Recompute::off && options.beside == nullptr),
+      "plan: ", options.vjp ? "vjp" : "jvp",
+      " is on, expected also a given loss, input_gradient, kept_apart, no recompute and no second context");
   require_computed_on(context.device(), options.dtype);
   require<UsageError>(beside_ != &context && (beside_ == nullptr || beside_->device() == context.device()),
                       "plan: beside is ",

@@ -72,7 +72,8 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
                      pair != nullptr ? " of another length" : "", ", expected an array of two");
   const auto begin = (*pair)[0].as<std::uint64_t>(what + ": 'data_offsets'");
   const auto end = (*pair)[1].as<std::uint64_t>(what + ": 'data_offsets'");
-  require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
+  require<DataError>(begin <= end, what, ": data from byte ", begin, " to ", end,
+                     ", expected the end after the beginning");
   require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
                      " for its dtype and shape");
   entry.offset = begin;  // relative to the start of the data; the caller adds the data's offset in the file

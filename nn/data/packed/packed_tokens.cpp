@@ -92,7 +92,7 @@ void PackedTokens::read_index(std::span<const std::byte> index, std::uint64_t at
     const std::uint64_t place = packed_number(record, 16, 8);
     const auto id = static_cast<std::int64_t>(packed_number(record, 24, 4));
     require<DataError>(place < size && id <= detail::kLargestId && id < std::int64_t{1} << 8 * width_,
-                       printable(path()), ": part ", i, " has its largest id, ", id, ", at ", place,
+                       printable(path()), ": part ", i, " has its largest id, ", id, ", at place ", place,
                        ", expected one of ", width_, " bytes, and a place below ", size);
     largest = std::max(largest, id);
     lengths.push_back(packed_number(record, 28, 4));

@@ -236,13 +236,13 @@ TEST_F(PackedTokenFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused([](Parts& p) { p.other_crc = 1; }), "part 0 ('a_train.bin'): CRC-32 ");
   expect_holds(refused(part(0, [](auto& p) { p.more_ids = 1; })), "part 2 has 3 ids, expected 1 to 2");
   expect_holds(refused(part(2, [](auto& p) { p.more_ids = ~std::uint64_t{0}; })),
-               "part 2 has its largest id, 256, at 2");
+               "part 2 has its largest id, 256, at place 2");
   expect_holds(refused(part(1, [](auto& p) { p.more_ids = ~std::uint64_t{0}; })), "part 1 has 0 ids, expected 1 to 4");
   expect_holds(refused(part(1, [](auto& p) { p.longer_name = 1; })), "the index has");
   expect_holds(refused(part(1, [](auto& p) { p.longer_name = 0xFFFFFFFF; })), "the index has");
   expect_holds(refused(part(1, [](auto& p) { p.largest_at = 1; })),
-               "part 1 has its largest id, 2, at 1, expected one of 2 bytes, and a place below 1");
-  expect_holds(refused(part(1, [](auto& p) { p.largest = 65536; })), "part 1 has its largest id, 65536, at 0");
+               "part 1 has its largest id, 2, at place 1, expected one of 2 bytes, and a place below 1");
+  expect_holds(refused(part(1, [](auto& p) { p.largest = 65536; })), "part 1 has its largest id, 65536, at place 0");
   expect_holds(refused([](Parts& p) {
                  p.width = 4;
                  p.parts[1].largest = 0x7FFFFFFF;
@@ -442,14 +442,15 @@ TEST_F(PackedTokenFiles, ACheckFindsAnIndexThatIsNotThatOfTheIds) {
     return error_of<DataError>([&] { (void)check_packed(file, 2, 20, [](const PackProgress&) {}); });
   };
   parts.parts[0].largest_at = 3;
-  expect_holds(refused_check(parts.text()),
-               "part 0 ('a_train.bin'): its largest id is 300 at 1, expected 300 at 3, as the index has it");
+  expect_holds(
+      refused_check(parts.text()),
+      "part 0 ('a_train.bin'): its largest id is 300 at place 1, expected 300 at place 3, as the index has it");
   parts = Parts();
   parts.parts[2].ids[1] = 257;
-  expect_holds(refused_check(parts.text()), "its largest id is 257 at 1, expected 256 at 2");
+  expect_holds(refused_check(parts.text()), "its largest id is 257 at place 1, expected 256 at place 2");
   parts.width = 4;
   parts.parts[2].ids[1] = 0xFFFFFFFF;
-  expect_holds(refused_check(parts.text()), "its largest id is 4294967295 at 1, expected 256 at 2");
+  expect_holds(refused_check(parts.text()), "its largest id is 4294967295 at place 1, expected 256 at place 2");
 }
 
 TEST_F(PackedTokenFiles, ATextIsItsBytes) {

@@ -48,8 +48,11 @@ TEST(Model, ResNetsHaveTorchvisionsCounts) {
   expect_holds(error_of<UsageError>([] {
                  static_cast<void>(resnet(18, 10, 64, {32, 4}));
                }),
-               "32 groups of 4, expected");
-  expect_holds(error_of<UsageError>([] { static_cast<void>(resnet(50, 10, 64, {0, 4})); }), "0 groups of 4, expected");
+               "32 groups of width 4, expected 1 group of width 64 for depth 18");
+  expect_holds(error_of<UsageError>([] {
+                 static_cast<void>(resnet(50, 10, 64, {0, 4}));
+               }),
+               "0 groups of width 4, expected");
   expect_holds(error_of<UsageError>([] { static_cast<void>(make_model({.name = "resnext50"})); }), "resnext50_32x4d");
 }
 

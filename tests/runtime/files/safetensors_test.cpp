@@ -229,7 +229,7 @@ TEST_F(Safetensors, EntriesAreChecked) {
   expect_holds(entry(R"("F32")", "[1]", "[0,4,8]", "1234"), "expected an array of two");
   expect_holds(entry(R"("F32")", "[1]", "4", "1234"), "'data_offsets' is an integer");
   expect_holds(entry(R"("F32")", "[1]", "[-4,0]", "1234"), "'data_offsets' is -4");
-  expect_holds(entry(R"("F32")", "[1]", "[4,0]", "1234"), "data from 4 to 0");
+  expect_holds(entry(R"("F32")", "[1]", "[4,0]", "1234"), "data from byte 4 to 0");
   expect_holds(entry(R"("F32")", "[2]", "[0,4]", "1234"), "4 bytes of data, expected 8");
   expect_holds(entry(R"("F32")", "[]", "[0,8]", "12345678"), "8 bytes of data, expected 4");
   expect_holds(entry(R"("F4")", "[3]", "[0,2]", "12"), "12 bits");
