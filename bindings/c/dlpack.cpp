@@ -89,7 +89,7 @@ lockstep_view borrow(const lockstep_dlpack& tensor, const char* axes, bool writt
   require<DataError>(tensor.version_major == kMajor, "tensor: DLPack's major version is ", tensor.version_major,
                      ", expected ", kMajor);
   require<UsageError>(!written || (tensor.flags & LOCKSTEP_DLPACK_READ_ONLY) == 0,
-                      "tensor: it is read-only, expected one that may be written");
+                      "tensor: flags say read-only, expected one that may be written");
   const std::int32_t device_type = device_type_of(tensor.device_type);
   const lockstep_view view{.data = first_element(tensor),
                            .dtype = dtype_of(tensor),

@@ -146,7 +146,8 @@ Path path_of_process(const Stream* worker) {
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
   require<StateError>(initialised != 0, "mpi communicator: MPI is not initialised, expected MPI_Init before");
-  require<StateError>(finalised == 0, "mpi communicator: MPI was finalised, expected it before MPI_Finalize");
+  require<StateError>(finalised == 0,
+                      "mpi communicator: MPI was finalised, expected a communicator before MPI_Finalize");
   require<StateError>(worker == nullptr || (worker->device() == Device::cpu() && !worker->is_inline()),
                       "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
   switch (thread_level()) {

@@ -170,7 +170,7 @@ Partition Sampler::part_of_share(std::int64_t samples, std::int64_t part) const 
 
 std::int64_t Sampler::samples(std::int64_t batch, std::int64_t skipped) const {
   const std::int64_t all = batches(skipped);
-  require<UsageError>(batch >= 0 && batch < all, "sampler: batch ", batch, ", expected 0 to ", all - 1);
+  require<UsageError>(batch >= 0 && batch < all, "sampler: batch is ", batch, ", expected 0 to ", all - 1);
   return std::min(options_.batch_size, options_.size - skipped - batch * options_.batch_size);
 }
 

@@ -47,7 +47,7 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   require<UsageError>(options.max_batch >= 1, "inference: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "inference: the parameters of model ",
                       model.name(), " are for ", parameters.weight_dtype(), ", expected ", options.plan.dtype,
-                      " as the plan");
+                      " as in the plan");
   const std::vector<Model::Parameter> expected = model.parameters();
   const auto infos = parameters.parameters();
   bool same = infos.size() == expected.size() && parameters.buffers().size() == model.buffers().size();

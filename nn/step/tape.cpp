@@ -58,7 +58,7 @@ const TapeOptions& checked(const TapeOptions& options, const ParameterSet& param
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(options.slots >= 1, "tape: slots is ", options.slots, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "tape: the parameters are for ",
-                      parameters.weight_dtype(), ", expected ", options.plan.dtype, " as the plan");
+                      parameters.weight_dtype(), ", expected ", options.plan.dtype, " as in the plan");
   require<UsageError>(options.stream >= 0 && options.stream < kStreams, "tape: stream is ", options.stream,
                       ", expected 0 to ", kStreams - 1);
   return options;

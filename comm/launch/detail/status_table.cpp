@@ -142,7 +142,9 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
   struct stat there {};
   if (::fstat(file, &there) != 0 || !S_ISREG(there.st_mode) || there.st_uid != ::geteuid() || there.st_nlink > 1) {
     ::close(file);
-    throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
+    throw FileError(concat(
+        path_,
+        ": belongs to another user, has another name or is no file; expected a file of this user alone, or nothing"));
   }
   // Allocates all blocks of the file now, so that a full file system gives an error here. Otherwise, the first use of
   // the memory would raise SIGBUS.

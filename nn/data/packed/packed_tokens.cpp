@@ -110,7 +110,7 @@ void PackedTokens::read_index(std::span<const std::byte> index, std::uint64_t at
                      largest + 1, ", as the largest id is ", largest);
   const std::uint64_t whole = parts * kRecordBytes + names + blocks * sizeof(std::uint32_t);
   require<DataError>(whole == index.size(), printable(path()), ": the index has ", index.size(), " bytes, expected ",
-                     whole, " of ", parts, " parts, ", names, " bytes of names and ", blocks, " checksums");
+                     whole, " bytes for ", parts, " parts, ", names, " bytes of names and ", blocks, " checksums");
   std::uint64_t from = parts * kRecordBytes;
   for (std::size_t i = 0; i < parts_.size(); from += lengths[i], ++i) {
     parts_[i].name = packed_text(index.subspan(from, lengths[i]));
