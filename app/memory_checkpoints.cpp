@@ -46,7 +46,8 @@ int held(const std::string& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) {
     const int reason = errno;
-    require<FileError>(reason == ENOENT, path, ": cannot be opened: ", std::strerror(reason));
+    require<FileError>(reason == ENOENT, path, ": cannot be opened: ", std::strerror(reason),
+                       "; expected a folder of this user, or nothing");
     return -1;
   }
   struct stat opened {};
@@ -58,7 +59,7 @@ int held(const std::string& path) {
   if (!mine || !same) {
     ::close(folder);
   }
-  require<FileError>(mine, path, ": is another user's, expected a folder of this one's, or nothing");
+  require<FileError>(mine, path, ": belongs to another user, expected a folder of this user, or nothing");
   return same ? folder : -1;
 }
 
@@ -66,7 +67,8 @@ int made_and_held(const std::string& path) {
   for (;;) {
     const int made = ::mkdir(path.c_str(), 0700);
     const int reason = errno;
-    require<FileError>(made == 0 || reason == EEXIST, path, ": cannot be made: ", std::strerror(reason));
+    require<FileError>(made == 0 || reason == EEXIST, path, ": cannot be made: ", std::strerror(reason),
+                       "; expected a folder above it that this user may write");
     if (const int folder = held(path); folder >= 0) {
       return folder;
     }
@@ -85,7 +87,8 @@ std::vector<std::pair<std::string, std::int64_t>> files_in(const std::string& fo
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     files.emplace_back(entry->path().filename().string(), static_cast<std::int64_t>(entry->file_size(error)));
   }
-  require<FileError>(!error, folder, ": cannot be read: ", error.message());
+  require<FileError>(!error, folder, ": cannot be read: ", error.message(),
+                     "; expected a folder that this user may read");
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -217,12 +220,14 @@ std::int64_t MemoryCheckpoints::find_here(std::string& damage) const {
       continue;
     }
     try {
-      require<DataError>(file_exists(concat(folder, '/', kChecksumsFile)), folder, ": has no ", kChecksumsFile);
+      require<DataError>(file_exists(concat(folder, '/', kChecksumsFile)), folder, ": has no ", kChecksumsFile,
+                         ", expected a whole checkpoint");
       const std::int64_t step = valid_step(folder);
       if (folder != newest()) {
         std::error_code error;
         fs::rename(folder, newest(), error);
-        require<FileError>(!error, newest(), ": cannot be put in place: ", error.message());
+        require<FileError>(!error, newest(), ": cannot be put in place: ", error.message(),
+                           "; expected a folder that this user may write");
       }
       return step;
     } catch (const DataError& error) {
@@ -361,7 +366,8 @@ std::string MemoryCheckpoints::take(int from) const {
     trying([&] { file->finish(); });
   }
   trying([&] {
-    require<DataError>(file_exists(folder->file(kChecksumsFile)), newest(), ": has not come");
+    require<DataError>(file_exists(folder->file(kChecksumsFile)), newest(),
+                       ": was not sent by the other rank, expected a whole checkpoint");
     require_checksums(folder->folder());
     folder->commit(1);
   });

@@ -142,7 +142,8 @@ void RunFolder::make(const std::string& folder, bool append) {
     throw DataError(concat(folder, ": is a link to ", std::filesystem::read_symlink(folder).string(),
                            ", which does not exist; expected a folder, or nothing"));
   }
-  require<DataError>(!error, folder, ": cannot be made: ", error.message());
+  require<DataError>(!error, folder, ": cannot be made: ", error.message(),
+                     "; expected a folder above it that this user may write");
   lock(folder);
   lock_->name_holder();
   const std::string scalars = concat(folder, '/', kTensorBoard);
@@ -212,7 +213,7 @@ std::string RunFolder::folder() {
     return folder_;
   }
   require<WriteError>(opened.st_nlink == 0 && !file_exists(folder_), folder_,
-                      ": was replaced during the run, and cannot be found any more");
+                      ": was replaced during the run, and cannot be found any more; expected it to stay in place");
   console_->note(concat("warning: ", folder_, " was deleted during the run and is made anew; earlier lines of its ",
                         "metrics.jsonl and the best checkpoint are lost"));
   ::close(std::exchange(descriptor_, -1));

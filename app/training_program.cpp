@@ -66,12 +66,13 @@ struct TrainingProgram::Impl {
   /// Ends a program whose result is its output, and returns the exit code. Throws WriteError if output was not written.
   int end_printed() {
     wait_for_reader();
-    require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
+    require<WriteError>(!output || !output->failed(),
+                        "standard output: the result could not be written, expected a file with room or a reader");
     return exit_code::kFinished;
   }
 
   int run(TrainingInputs given, RunObserver* observer) {
-    require<StateError>(!kept, "training program: run() a second time");
+    require<StateError>(!kept, "training program: run() is called a second time, expected one call");
     TrainingInputs& inputs = kept.emplace(std::move(given));
     site.session.agree([&] {
       for (const std::string& name : o.freeze) {
@@ -268,7 +269,8 @@ int TrainingProgram::run(TrainingInputs inputs, RunObserver* observer) {
   return impl_->run(std::move(inputs), observer);
 }
 Trainer& TrainingProgram::trainer() {
-  require<StateError>(impl_->trainer.has_value(), "training program: trainer() before run()");
+  require<StateError>(impl_->trainer.has_value(),
+                      "training program: trainer() is called before run(), expected run() before");
   return *impl_->trainer;
 }
 const RunResult* TrainingProgram::result() const {

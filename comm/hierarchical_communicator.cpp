@@ -19,8 +19,8 @@ constexpr std::int64_t kStep = 64;
 
 std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank) {
   require<UsageError>(static_cast<int>(node_of_rank.size()) == whole->size(),
-                      "hierarchical communicator: ", node_of_rank.size(),
-                      " nodes of ranks, expected one for each of the ", whole->size(), " ranks");
+                      "hierarchical communicator: node_of_rank has ", node_of_rank.size(),
+                      " numbers, expected one for each of the ", whole->size(), " ranks");
   return whole;
 }
 

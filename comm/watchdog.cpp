@@ -35,7 +35,8 @@ struct Watchdog::Impl {
         look(std::move(l)),
         progress(p != nullptr ? *p : own),
         report_after(s / kReport) {
-    require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: ", s, " seconds, expected at least ", kShortest);
+    require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: the limit is ", s,
+                        " seconds, expected at least ", kShortest);
     thread = helper_thread([this] { watch(); });
   }
 
@@ -127,7 +128,7 @@ void Watchdog::forget_device(const void* owner) noexcept {
   }
 }
 void Watchdog::report_after(double seconds) {
-  require<UsageError>(std::isfinite(seconds) && seconds >= 0, "watchdog: report_after ", seconds,
+  require<UsageError>(std::isfinite(seconds) && seconds >= 0, "watchdog: report_after is ", seconds,
                       " seconds, expected at least 0");
   impl_->report_after.store(seconds, std::memory_order_relaxed);
 }

@@ -7,7 +7,7 @@ namespace lockstep::ops {
 void require_adam_options(std::string_view op, const AdamOptions& options, DType dtype) {
   for (const double beta : {options.beta1, options.beta2}) {
     require<UsageError>(beta >= 0 && beta < 1, op, ": betas are ", options.beta1, " and ", options.beta2,
-                        ", expected [0, 1)");
+                        ", expected at least 0 and below 1");
   }
   const double rounded =
       dtype == DType::f64 ? options.epsilon : static_cast<double>(static_cast<float>(options.epsilon));
@@ -23,9 +23,9 @@ void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate
   require<DTypeError>(step.dtype == DType::i64, kOp, ": step is ", step.dtype, ", expected i64");
   require_arena_update(context, kOp, update, {{first_moment, "first_moment"}, {second_moment, "second_moment"}});
   for (const TensorView* view : {&update.parameters, &update.gradients, &update.copy, &first_moment, &second_moment}) {
-    require<ShapeError>(!overlaps(*view, step), kOp, ": a tensor overlaps step");
+    require<ShapeError>(!overlaps(*view, step), kOp, ": a tensor overlaps step, expected memory of its own for each");
   }
-  require<UsageError>(first_moment.given() && second_moment.given(), kOp, ": a moment is not given");
+  require<UsageError>(first_moment.given() && second_moment.given(), kOp, ": a moment is not given, expected a tensor");
   require_adam_options(kOp, options, update.parameters.dtype);
   dispatch(context, kOp, LOCKSTEP_BACKEND(adam_update, options, update, step, first_moment, second_moment));
 }

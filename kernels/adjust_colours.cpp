@@ -17,7 +17,7 @@ void adjust_colours(Context& context, const TensorView& images, const TensorView
                       ", expected (N, H, W, 3)");
   require<DTypeError>(images.dtype == DType::u8, kOp, ": images are ", images.dtype, ", expected u8");
   require<ShapeError>(images.is_contiguous(), kOp, ": images ", images.shape, " with strides ", images.strides,
-                      " are not contiguous");
+                      " are not contiguous, expected a contiguous tensor");
   require<ShapeError>(images.shape[1] * images.shape[2] <= kMostColourPixels, kOp, ": images are ", images.shape,
                       ", expected at most ", kMostColourPixels, " pixels an image");
   require_table(kOp, {changes, "changes"}, Shape{images.shape[0], kColourColumns});

@@ -65,7 +65,7 @@ void require_arena_update(const Context& context, std::string_view op, const Are
   }
   for_each([&](const Operand& operand) { require_on(context.device(), op, {&operand.view}); });
 
-  require<ShapeError>(update.learning_rate.given(), op, ": learning_rate is not given");
+  require<ShapeError>(update.learning_rate.given(), op, ": learning_rate is not given, expected a tensor");
   for (const auto& [view, name] : scalars) {
     require<ShapeError>(!view.given() || view.numel() == 1, op, ": ", name, " is ", view.shape, ", expected a scalar");
   }
@@ -77,7 +77,7 @@ void require_arena_update(const Context& context, std::string_view op, const Are
                       ", expected i32");
   check_types(op, update);
   require<ShapeError>(parameters.shape.rank() == 1, op, ": parameters are ", parameters.shape, ", expected (n)");
-  require<ShapeError>(update.gradients.given(), op, ": gradients are not given");
+  require<ShapeError>(update.gradients.given(), op, ": gradients are not given, expected a tensor");
   for (const Operand& state : states) {
     require<DTypeError>(!state.view.given() || state.view.dtype == parameters.dtype, op, ": ", state.name, " is ",
                         state.view.dtype, ", expected ", parameters.dtype);
@@ -89,17 +89,20 @@ void require_arena_update(const Context& context, std::string_view op, const Are
     require<ShapeError>(a.view.shape == parameters.shape, op, ": ", a.name, " is ", a.view.shape, ", expected ",
                         parameters.shape);
     require<ShapeError>(a.view.is_contiguous(), op, ": ", a.name, " ", a.view.shape, " with strides ", a.view.strides,
-                        " is not contiguous");
+                        " is not contiguous, expected a contiguous tensor");
     for (const auto& [scalar, name] : scalars) {
-      require<ShapeError>(!overlaps(a.view, scalar), op, ": ", a.name, " overlaps ", name);
+      require<ShapeError>(!overlaps(a.view, scalar), op, ": ", a.name, " overlaps ", name,
+                          ", expected memory of its own for each");
     }
     for_each([&](const Operand& b) {
-      require<ShapeError>(&a.view == &b.view || !overlaps(a.view, b.view), op, ": ", a.name, " overlaps ", b.name);
+      require<ShapeError>(&a.view == &b.view || !overlaps(a.view, b.view), op, ": ", a.name, " overlaps ", b.name,
+                          ", expected memory of its own for each");
     });
   });
   require<ShapeError>(
       update.begin >= 0 && update.begin <= std::numeric_limits<std::int64_t>::max() - parameters.numel(), op,
-      ": begin is ", update.begin, ", expected the place of ", parameters.numel(), " elements in an arena");
+      ": begin is ", update.begin, ", expected at least 0 and room for ", parameters.numel(),
+      " elements from there on");
   require<UsageError>(std::isfinite(update.clip_value) && update.clip_value >= 0, op, ": clip_value is ",
                       update.clip_value, ", expected a number of at least 0");
   check_segments(op, update.segments);

@@ -47,7 +47,8 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
                         ", expected contiguous tensors");
   }
   for (const TensorView* in : {&images, &sample_ids, &epoch, &valid}) {
-    require<ShapeError>(!in->given() || !overlaps(out, *in), kOp, ": out overlaps an input");
+    require<ShapeError>(!in->given() || !overlaps(out, *in), kOp,
+                        ": out overlaps an input, expected memory of its own for each");
   }
   dispatch(context, kOp, LOCKSTEP_BACKEND(augment, desc, images, sample_ids, epoch, valid, out));
 }

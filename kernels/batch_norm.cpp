@@ -19,7 +19,7 @@ void check_apply(std::string_view op, const TensorView& x, const TensorView& coe
   require_tensor(op, {coefficients, "coefficients"}, accumulation_dtype(x.dtype), Shape{4, x.shape.back()});
   require_tensor(op, {y, "y"}, x.dtype, x.shape);
   check_mask(op, mask, x.numel());
-  require<UsageError>(relu || !mask.given(), op, ": mask is given without relu");
+  require<UsageError>(relu || !mask.given(), op, ": mask is given without relu, expected relu or no mask");
   check_apart(op, {{y, "y"}, {mask, "mask"}}, {{x, "x"}, {coefficients, "coefficients"}, {residual, "residual"}},
               {&x, &residual});
 }

@@ -49,7 +49,7 @@ void batch_norm_fused_forward(Context& context, const TensorView& x, const Tenso
   require_tensor_if_given(kOp, {residual, "residual"}, x.dtype, x.shape);
   require_tensor(kOp, {y, "y"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
-  require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu");
+  require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu, expected relu or no mask");
   check_workspace(kOp, context, x, workspace);
   check_apart(kOp,
               {{stats, "stats"},
@@ -84,7 +84,8 @@ void batch_norm_fused_backward(Context& context, const TensorView& dy, const Ten
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_gradients(kOp, mode, dweight, dbias, x);
   require_tensor_if_given(kOp, {masked, "masked"}, x.dtype, x.shape);
-  require<UsageError>(masked.given() || !dy2.given(), kOp, ": dy2 is given without masked");
+  require<UsageError>(masked.given() || !dy2.given(), kOp,
+                      ": dy2 is given without masked, expected both or only masked");
   require_tensor(kOp, {dx, "dx"}, x.dtype, x.shape);
   check_workspace(kOp, context, x, workspace);
   const TensorView none;

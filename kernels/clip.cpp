@@ -27,7 +27,7 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
     require_on(context.device(), kOp, {&scalar.operand.view});
   }
   for (const auto& [operand, dtype, required] : all) {
-    require<ShapeError>(!required || operand.view.given(), kOp, ": ", operand.name, " is not given");
+    require<ShapeError>(!required || operand.view.given(), kOp, ": ", operand.name, " is not given, expected a tensor");
     require<DTypeError>(!operand.view.given() || operand.view.dtype == dtype, kOp, ": ", operand.name, " is ",
                         operand.view.dtype, ", expected ", dtype);
     const bool several = &operand.view == &all[2].operand.view;
@@ -41,7 +41,7 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
   for (const Scalar& a : all) {
     for (const Scalar& b : all) {
       require<ShapeError>(&a == &b || !a.operand.view.given() || !overlaps(a.operand.view, b.operand.view), kOp, ": ",
-                          a.operand.name, " overlaps ", b.operand.name);
+                          a.operand.name, " overlaps ", b.operand.name, ", expected memory of its own for each");
     }
   }
   require<UsageError>(std::isfinite(max_norm) && max_norm >= 0, kOp, ": max_norm is ", max_norm,

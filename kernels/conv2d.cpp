@@ -38,8 +38,9 @@ void check_extents(const ConvDesc& d) {
 
 void check_desc(const ConvDesc& desc, ConvPass pass) {
   require<DTypeError>(is_floating(desc.dtype), "conv2d: dtype is ", desc.dtype, ", expected a floating-point type");
-  require<UsageError>(pass == ConvPass::forward || desc.grad_mode != GradMode::ignore,
-                      "conv2d: grad_mode is ignore: a gradient that is not wanted needs no plan");
+  require<UsageError>(
+      pass == ConvPass::forward || desc.grad_mode != GradMode::ignore,
+      "conv2d: grad_mode is ignore, expected overwrite or accumulate: a gradient that is not wanted needs no plan");
   const ConvNorm& norm = desc.norm;
   const bool served = pass == ConvPass::forward
                           ? !desc.bias && !norm.addend && !norm.pair
@@ -63,15 +64,15 @@ void check_operand(const TensorView& view, std::string_view name, const ConvPlan
   require<DTypeError>(view.dtype == dtype, "conv2d ", pass_name(plan.pass()), ": ", name, " is ", view.dtype,
                       ", expected ", dtype);
   require<ShapeError>(view.is_contiguous(), "conv2d ", pass_name(plan.pass()), ": ", name, " ", view.shape,
-                      " with strides ", view.strides, " is not contiguous");
+                      " with strides ", view.strides, " is not contiguous, expected a contiguous tensor");
 }
 
 /// Checks all operands of conv2d(), but not whether the output overlaps another operand.
 void check_operands(const Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                     const TensorView& bias, const TensorView& out, const TensorView& workspace) {
   const ConvDesc& desc = plan.desc();
-  require<DeviceError>(context.device() == plan.device(), "conv2d: planned for ", plan.device(), ", run on ",
-                       context.device());
+  require<DeviceError>(context.device() == plan.device(), "conv2d: the context is on ", context.device(), ", expected ",
+                       plan.device(), ", for which the plan was made");
   require_on(context.device(), "conv2d", {&a, &b, &bias, &out, &workspace});
   switch (plan.pass()) {
     case ConvPass::forward:
@@ -92,7 +93,8 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
   }
   const bool with_bias = desc.bias && plan.pass() == ConvPass::forward;
   require<ShapeError>(bias.given() == with_bias, "conv2d ", pass_name(plan.pass()), ": bias is ",
-                      bias.given() ? "given" : "missing", ", the plan says otherwise");
+                      bias.given() ? "given, expected none" : "missing, expected it", ": the plan was made ",
+                      with_bias ? "with" : "without", " one");
   if (with_bias) {
     check_operand(bias, "bias", plan, accumulation_dtype(desc.dtype), Shape{desc.out_channels});
   }
@@ -102,11 +104,11 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
     require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "conv2d: workspace is ",
                         workspace.shape, ", expected ", bytes, " contiguous bytes");
     require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
-                        "conv2d: workspace at ", workspace.data, ", expected an address aligned to ",
+                        "conv2d: workspace is at address ", workspace.data, ", expected an address aligned to ",
                         kWorkspaceAlignment);
     require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, out) &&
                             !(with_bias && overlaps(workspace, bias)),
-                        "conv2d: workspace overlaps an operand");
+                        "conv2d: workspace overlaps an operand, expected memory of its own for each");
   }
 }
 
@@ -122,7 +124,8 @@ void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOper
       {&norm.sums, &norm.shift, &norm.addend, &norm.mask, &norm.x, &norm.coefficients, &norm.x2, &norm.coefficients2});
   const auto check = [&](const TensorView& view, std::string_view name, bool wanted, DType dtype, const Shape& shape) {
     require<UsageError>(view.given() == wanted, "conv2d ", pass_name(plan.pass()), ": ", name, " is ",
-                        view.given() ? "given" : "missing", ", the plan says otherwise");
+                        view.given() ? "given, expected none" : "missing, expected it", ": the plan was made ",
+                        wanted ? "with" : "without", " it");
     if (wanted) {
       check_operand(view, name, plan, dtype, shape);
     }
@@ -167,7 +170,7 @@ Shape ConvDesc::y_shape() const {
     const std::int64_t span = in_size[i] + pad_before[i] + pad_after[i] - dilation[i] * (kernel[i] - 1) - 1;
     require<ShapeError>(span >= 0, "conv2d: spatial axis ", i, ": a kernel of ", kernel[i], " with dilation ",
                         dilation[i], " does not fit in ", in_size[i], " padded by ", pad_before[i], " and ",
-                        pad_after[i]);
+                        pad_after[i], ", expected a larger input or a smaller kernel");
     shape.push_back(span / stride[i] + 1);
   }
   shape.push_back(out_channels);
@@ -182,7 +185,7 @@ double ConvDesc::flops() const {
 void ConvPlan::run_for_norm(Context& /*context*/, const TensorView& /*a*/, const TensorView& /*b*/,
                             const TensorView& /*out*/, const TensorView& /*workspace*/,
                             const ConvNormOperands& /*norm*/) const {
-  throw StateError(concat("conv2d ", pass_name(pass_), ": '", choice(), "' serves no norm"));
+  throw StateError(concat("conv2d ", pass_name(pass_), ": '", choice(), "' serves no norm, expected conv2d()"));
 }
 
 bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass) {
@@ -227,7 +230,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
   for (const ConvProvider& provider : conv_providers()) {
     if (provider.device != context.device().kind) {
       require<UnsupportedError>(choice.empty() || provider.name != name, "conv2d: choice '", choice,
-                                "' is for another kind of device than ", context.device());
+                                "' is for another kind of device than ", context.device(), ", expected one for that");
       continue;
     }
     if (choice.empty()) {
@@ -248,17 +251,17 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
   }
   require<UsageError>(choice.empty(), "conv2d: choice is '", choice, "', expected one of ", known, " on ",
                       context.device());
-  throw UnsupportedError(
-      concat("conv2d ", pass_name(pass), ": no provider for ", desc.dtype, " on ", context.device(), " in this build"));
+  throw UnsupportedError(concat("conv2d ", pass_name(pass), ": no provider for ", desc.dtype, " on ", context.device(),
+                                " in this build, expected another dtype or a build with one"));
 }
 
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace) {
   require<UsageError>(!plan.serves_norm(), "conv2d ", pass_name(plan.pass()), ": '", plan.choice(),
-                      "' serves a norm, whose operands are missing");
+                      "' serves a norm, whose operands are missing; expected conv2d_for_norm()");
   check_operands(context, plan, a, b, bias, out, workspace);
   require<ShapeError>(!overlaps(out, a) && !overlaps(out, b) && !(bias.given() && overlaps(out, bias)), "conv2d ",
-                      pass_name(plan.pass()), ": the output overlaps an input");
+                      pass_name(plan.pass()), ": the output overlaps an input, expected memory of its own for each");
   dispatch(context, "conv2d", [&plan, a, b, bias, out, workspace](auto& concrete) -> void {
     plan.run(concrete, a, b, bias, out, workspace);
   });
@@ -267,7 +270,7 @@ void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const T
 void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                      const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm) {
   require<UsageError>(plan.serves_norm(), "conv2d ", pass_name(plan.pass()), ": '", plan.choice(),
-                      "' serves no norm, whose operands are given");
+                      "' serves no norm, whose operands are given; expected conv2d()");
   check_operands(context, plan, a, b, {}, out, workspace);
   check_norm(context, plan, norm, out);
   const std::pair<const TensorView*, const char*> operands[] = {{&a, "the first operand"},
@@ -282,9 +285,10 @@ void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a
                                                                 {&workspace, "workspace"},
                                                                 {&norm.sums, "sums"}};
   for (const auto& [view, name] : operands) {
-    require<ShapeError>(!overlaps(out, *view), "conv2d ", pass_name(plan.pass()), ": the output overlaps ", name);
+    require<ShapeError>(!overlaps(out, *view), "conv2d ", pass_name(plan.pass()), ": the output overlaps ", name,
+                        ", expected memory of its own for each");
     require<ShapeError>(view == &norm.sums || !overlaps(norm.sums, *view), "conv2d ", pass_name(plan.pass()),
-                        ": sums overlap ", name);
+                        ": sums overlap ", name, ", expected memory of its own for each");
   }
   dispatch(context, "conv2d", [&plan, a, b, out, workspace, norm](auto& concrete) -> void {
     plan.run_for_norm(concrete, a, b, out, workspace, norm);

@@ -43,8 +43,8 @@ inline void require_workspace(std::string_view op, const TensorView& workspace, 
   require<DTypeError>(workspace.dtype == DType::u8, op, ": workspace is ", workspace.dtype, ", expected u8");
   require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, op, ": workspace is ", workspace.shape,
                       ", expected ", bytes, " contiguous bytes");
-  require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % alignment == 0, op, ": workspace at ",
-                      workspace.data, ", expected an address aligned to ", alignment);
+  require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % alignment == 0, op,
+                      ": workspace is at address ", workspace.data, ", expected an address aligned to ", alignment);
 }
 
 namespace detail {
@@ -105,7 +105,8 @@ void dispatch(Context& context, std::string_view op, F f) {
       return;
     }
   }
-  throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
+  throw UnsupportedError(concat(op, ": no implementation for ", context.device(),
+                                " in this build, expected another device or a build with one"));
 }
 
 /// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns the result of f. Used for queries that
@@ -120,7 +121,8 @@ auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result
       return f(static_cast<const CudaContext&>(context));
     }
   }
-  throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
+  throw UnsupportedError(concat(op, ": no implementation for ", context.device(),
+                                " in this build, expected another device or a build with one"));
 }
 
 /// The function f for dispatch() and ask(): f captures these arguments by value, and calls backend::op with the

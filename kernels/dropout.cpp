@@ -21,11 +21,13 @@ void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample
                       x.shape, ", expected one id a sample");
   require<DTypeError>(sample_ids.dtype == DType::i64, kOp, ": sample_ids are ", sample_ids.dtype, ", expected i64");
   require<ShapeError>(sample_ids.is_contiguous(), kOp, ": sample_ids ", sample_ids.shape, " with strides ",
-                      sample_ids.strides, " are not contiguous");
+                      sample_ids.strides, " are not contiguous, expected a contiguous tensor");
   require_scalar(kOp, {epoch, "epoch"}, DType::i64);
   require_same_or_apart(kOp, {y, "y"}, {x, "x"});
-  require<ShapeError>(!overlaps(y, sample_ids) && !overlaps(y, epoch), kOp, ": y overlaps sample_ids or epoch");
-  require<UsageError>(desc.rate >= 0 && desc.rate < 1, kOp, ": rate is ", desc.rate, ", expected [0, 1)");
+  require<ShapeError>(!overlaps(y, sample_ids) && !overlaps(y, epoch), kOp,
+                      ": y overlaps sample_ids or epoch, expected memory of its own for each");
+  require<UsageError>(desc.rate >= 0 && desc.rate < 1, kOp, ": rate is ", desc.rate,
+                      ", expected at least 0 and below 1");
   dispatch(context, kOp, LOCKSTEP_BACKEND(dropout, desc, sample_ids, epoch, x, y));
 }
 

@@ -14,7 +14,7 @@ void check_table(std::string_view op, const Operand& table) {
   require<ShapeError>(view.shape.rank() == 2, op, ": ", name, " is ", view.shape, ", expected (V, D)");
   require_compute_dtype(op, name, view);
   require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
+                      " is not contiguous, expected a contiguous tensor");
 }
 
 /// Checks ids and returns the shape of y, which has a row of `width` elements per id.
@@ -60,7 +60,9 @@ void embedding_backward(Context& context, const TensorView& dy, const TensorView
                         const TensorView& dtable, const TensorView& workspace) {
   constexpr std::string_view kOp = "embedding_backward";
   require_on(context.device(), kOp, {&dy, &ids, &dtable, &workspace});
-  require<UsageError>(mode != GradMode::ignore, kOp, ": mode is ignore: a gradient that is not wanted needs no call");
+  require<UsageError>(
+      mode != GradMode::ignore, kOp,
+      ": mode is ignore, expected overwrite or accumulate: a gradient that is not wanted needs no call");
   require_compute_dtype(kOp, "dy", dy);
   require<ShapeError>(dtable.shape.rank() == 2, kOp, ": dtable is ", dtable.shape, ", expected (V, D)");
   require_tensor(kOp, {dtable, "dtable"}, accumulation_dtype(dy.dtype), dtable.shape);

@@ -19,7 +19,7 @@ void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, co
       ": images are ", images.shape, ", expected (N, 1, H, W, 3) or (N, 2, H, W, 3)");
   require<DTypeError>(images.dtype == DType::u8, kOp, ": images are ", images.dtype, ", expected u8");
   require<ShapeError>(images.is_contiguous(), kOp, ": images ", images.shape, " with strides ", images.strides,
-                      " are not contiguous");
+                      " are not contiguous, expected a contiguous tensor");
   const std::int64_t samples = images.shape[0];
   const std::int64_t pictures = images.shape[1];
   require<ShapeError>(images.shape[2] * images.shape[3] <= kMostPixels, kOp, ": images are ", images.shape,

@@ -22,7 +22,7 @@ bool fits(double value, DType dtype) {
 }  // namespace
 
 void fill(Context& context, double value, const TensorView& out) {
-  require<ShapeError>(out.given(), "fill: out is not given");
+  require<ShapeError>(out.given(), "fill: out is not given, expected a tensor");
   require_on(context.device(), "fill", {&out});
   require<ShapeError>(out.is_contiguous(), "fill: out is ", out.shape, " with strides ", out.strides,
                       ", expected a contiguous tensor");

@@ -6,7 +6,8 @@ namespace lockstep::ops {
 
 void require_copy_pair(std::string_view op, const TensorView& src, const TensorView& dst) {
   require_copyable(op, src, dst);
-  require<DTypeError>(src.dtype == dst.dtype, op, ": src is ", src.dtype, ", dst is ", dst.dtype);
+  require<DTypeError>(src.dtype == dst.dtype, op, ": src is ", src.dtype, ", dst is ", dst.dtype,
+                      ", expected both of one type");
   require<ShapeError>(src.is_contiguous() && dst.is_contiguous(), op, ": ", src, " with strides ", src.strides, " and ",
                       dst.strides, ", expected contiguous tensors");
 }

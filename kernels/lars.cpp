@@ -32,10 +32,13 @@ void require_lars_workspace(std::string_view op, const ArenaUpdate& update, cons
        {Operand{update.learning_rate, "learning_rate"}, Operand{update.factor, "factor"}, Operand{update.skip, "skip"},
         Operand{update.parameters, "parameters"}, Operand{update.gradients, "gradients"}, Operand{update.copy, "copy"},
         Operand{velocity, "velocity"}}) {
-    require<ShapeError>(!overlaps(workspace, tensor.view), op, ": workspace overlaps ", tensor.name);
-    require<ShapeError>(!squares.given() || !overlaps(squares, tensor.view), op, ": squares overlap ", tensor.name);
+    require<ShapeError>(!overlaps(workspace, tensor.view), op, ": workspace overlaps ", tensor.name,
+                        ", expected memory of its own for each");
+    require<ShapeError>(!squares.given() || !overlaps(squares, tensor.view), op, ": squares overlap ", tensor.name,
+                        ", expected memory of its own for each");
   }
-  require<ShapeError>(!squares.given() || !overlaps(workspace, squares), op, ": workspace overlaps squares");
+  require<ShapeError>(!squares.given() || !overlaps(workspace, squares), op,
+                      ": workspace overlaps squares, expected memory of its own for each");
 }
 
 }  // namespace
@@ -76,7 +79,7 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
   require<UsageError>(update.clip_value == 0, kOp, ": clip_value is ", update.clip_value,
                       ", expected 0: the trust ratio takes the norms of gradients that are not clipped by value");
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
-                      ", but velocity is not given");
+                      " and velocity is not given, expected it with momentum");
   const std::int64_t n = update.parameters.numel();
   for (std::size_t i = 0; i < update.segments.size() && !squares.given(); ++i) {
     const ArenaSegment& segment = update.segments[i];

@@ -17,13 +17,15 @@ void check_desc(const MatmulDesc& desc) {
   require<ShapeError>(desc.m >= 1 && desc.n >= 1 && desc.k >= 1, "matmul: m ", desc.m, ", n ", desc.n, ", k ", desc.k,
                       ", expected at least 1 each");
   require<ShapeError>(desc.batch >= 0, "matmul: batch is ", desc.batch, ", expected 0 (none) or more");
-  require<UsageError>(desc.grad_mode != GradMode::ignore,
-                      "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
+  require<UsageError>(
+      desc.grad_mode != GradMode::ignore,
+      "matmul: grad_mode is ignore, expected overwrite or accumulate: a gradient that is not wanted needs no plan");
   require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
-                      "matmul: bias together with grad_mode accumulate");
+                      "matmul: bias together with grad_mode accumulate, expected overwrite or no bias");
   static_cast<void>(name_of(desc.activation));  // throws UsageError for a value that is no Activation
   require<UsageError>(desc.activation == Activation::identity || desc.grad_mode == GradMode::overwrite,
-                      "matmul: activation ", name_of(desc.activation), " together with grad_mode accumulate");
+                      "matmul: activation ", name_of(desc.activation),
+                      " together with grad_mode accumulate, expected overwrite or identity");
 }
 
 std::string_view provider_of(std::string_view choice) {
@@ -65,7 +67,7 @@ std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc
   for (const MatmulProvider& provider : matmul_providers()) {
     if (provider.device != context.device().kind) {
       require<UnsupportedError>(choice.empty() || provider.name != name, "matmul: choice '", choice,
-                                "' is for another kind of device than ", context.device());
+                                "' is for another kind of device than ", context.device(), ", expected one for that");
       continue;
     }
     if (choice.empty()) {
@@ -84,20 +86,22 @@ std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc
   }
   require<UsageError>(choice.empty(), "matmul: choice is '", choice, "', expected one of ", known, " on ",
                       context.device());
-  throw UnsupportedError(concat("matmul: no provider for ", desc.dtype, " on ", context.device(), " in this build"));
+  throw UnsupportedError(concat("matmul: no provider for ", desc.dtype, " on ", context.device(),
+                                " in this build, expected another dtype or a build with one"));
 }
 
 void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& c, const TensorView& workspace) {
   const MatmulDesc& desc = plan.desc();
-  require<DeviceError>(context.device() == plan.device(), "matmul: planned for ", plan.device(), ", run on ",
-                       context.device());
+  require<DeviceError>(context.device() == plan.device(), "matmul: the context is on ", context.device(), ", expected ",
+                       plan.device(), ", for which the plan was made");
   require_on(context.device(), "matmul", {&a, &b, &bias, &c, &workspace});
   require_tensor("matmul", {a, "a"}, desc.dtype, desc.a_shape());
   require_tensor("matmul", {b, "b"}, desc.dtype, desc.b_shape());
   require_tensor("matmul", {c, "c"}, desc.c_dtype(), desc.c_shape());
-  require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ", bias.given() ? "given" : "missing",
-                      ", the plan says otherwise");
+  require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ",
+                      bias.given() ? "given, expected none" : "missing, expected it", ": the plan was made ",
+                      desc.bias ? "with" : "without", " one");
   if (desc.bias) {
     require_tensor("matmul", {bias, "bias"}, accumulation_dtype(desc.dtype), Shape{desc.n});
   }

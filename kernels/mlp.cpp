@@ -43,8 +43,9 @@ bool Mlp::supports(DType dtype, std::span<const MlpLayer> layers) {
 }
 
 Mlp::Mlp(DType dtype, std::span<const MlpLayer> layers) : dtype_(dtype), count_(layers.size()), packed_bytes_(0) {
-  require<UsageError>(supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
-                      ", expected a chain of f32 or f64 within the limits of Mlp");
+  require<UsageError>(
+      supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
+      ", expected f32 or f64 and layers that each take what the one before makes, within the limits of Mlp");
   std::copy(layers.begin(), layers.end(), layers_.begin());
   constexpr std::int64_t kLine = 64;  // multiple of the number of elements of every register
   for (const MlpLayer& layer : layers) {
@@ -58,7 +59,7 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
               const TensorView& packed) {
   require_on(context.device(), "mlp_pack", {&weight, &bias, &packed});
   require<UsageError>(layer >= 0 && layer < static_cast<int>(mlp.layers().size()), "mlp_pack: layer is ", layer,
-                      ", expected one of ", mlp.layers().size());
+                      ", expected 0 to ", static_cast<std::int64_t>(mlp.layers().size()) - 1);
   const MlpLayer& here = mlp.layers()[static_cast<std::size_t>(layer)];
   require<DTypeError>(weight.dtype == mlp.dtype() && (!bias.given() || bias.dtype == mlp.dtype()),
                       "mlp_pack: weight is ", weight.dtype, ", bias is ", bias.dtype, ", expected ", mlp.dtype());

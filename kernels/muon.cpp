@@ -8,14 +8,14 @@ namespace lockstep::ops {
 
 void require_muon_options(std::string_view op, const MuonOptions& options) {
   require<UsageError>(options.momentum >= 0 && options.momentum < 1, op, ": momentum is ", options.momentum,
-                      ", expected 0 <= value < 1");
+                      ", expected at least 0 and below 1");
 }
 
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction) {
   constexpr std::string_view kOp = "muon_direction";
   require_arena_update(context, kOp, update, {{velocity, "velocity"}, {direction, "direction"}});
-  require<UsageError>(velocity.given() && direction.given(), kOp, ": velocity or direction is missing");
+  require<UsageError>(velocity.given() && direction.given(), kOp, ": velocity or direction is missing, expected both");
   require<UsageError>(!update.copy.given(), kOp, ": copy is given, expected none");
   require_muon_options(kOp, options);
   dispatch(context, kOp, LOCKSTEP_BACKEND(muon_direction, options, update, velocity, direction));

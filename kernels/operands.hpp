@@ -22,7 +22,7 @@ inline void require_alike(std::string_view op, std::initializer_list<Operand> op
     require<DTypeError>(view.dtype == first.dtype, op, ": ", name, " is ", view.dtype, ", expected ", first.dtype);
     require<ShapeError>(view.shape == first.shape, op, ": ", name, " is ", view.shape, ", expected ", first.shape);
     require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
-                        " is not contiguous");
+                        " is not contiguous, expected a contiguous tensor");
   }
 }
 
@@ -50,7 +50,7 @@ inline void require_scalar(std::string_view op, const Operand& operand, DType dt
 /// Throws ShapeError when `out` overlaps `in`, but does not begin at the same address.
 inline void require_same_or_apart(std::string_view op, const Operand& out, const Operand& in) {
   require<ShapeError>(out.view.data == in.view.data || !overlaps(out.view, in.view), op, ": ", out.name, " overlaps ",
-                      in.name, " without being it");
+                      in.name, ", expected the same memory or memory apart");
 }
 
 /// Checks that a tensor is given, is contiguous, and has type `dtype` and shape `shape`.
@@ -60,7 +60,7 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
   require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
   require<ShapeError>(view.shape == shape, op, ": ", name, " is ", view.shape, ", expected ", shape);
   require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
+                      " is not contiguous, expected a contiguous tensor");
 }
 
 /// These two functions call require_scalar() and require_tensor() unless the tensor is missing.
@@ -85,7 +85,8 @@ inline void require_weights(std::string_view op, const TensorView& weights, DTyp
 /// Throws ShapeError when `out` shares memory with one of `others`. A view that is not given shares no memory.
 inline void require_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
   for (const Operand& other : others) {
-    require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);
+    require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name,
+                        ", expected memory of its own for each");
   }
 }
 

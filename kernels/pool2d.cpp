@@ -19,10 +19,12 @@ Shape pooled_shape(const PoolDesc& desc, const Shape& x) {
                         ", expected a positive kernel and stride and no negative padding");
     require<ShapeError>(extent >= 1, "pooled_shape: x is ", x, ", expected at least one pixel an image");
     require<ShapeError>(extent + before + after >= kernel, "pooled_shape: a window of ", kernel,
-                        " does not fit extent ", extent, " padded by ", before, " and ", after);
+                        " does not fit extent ", extent, " padded by ", before, " and ", after,
+                        ", expected a larger extent or a smaller window");
     const std::int64_t out = (extent + before + after - kernel) / stride + 1;
     require<ShapeError>(before < kernel && (out - 1) * stride - before < extent, "pooled_shape: a window of ", kernel,
-                        " over extent ", extent, " padded by ", before, " and ", after, " lies in padding only");
+                        " over extent ", extent, " padded by ", before, " and ", after,
+                        " lies in padding only, expected less padding");
     y[1 + i] = out;
   }
   return y;

@@ -11,7 +11,7 @@ namespace {
 /// Does the checks that the ops sum and squared_norm share.
 void check_sum(const Context& context, std::string_view op, const TensorView& x, const TensorView& result,
                const TensorView& workspace) {
-  require<ShapeError>(x.given(), op, ": x is not given");
+  require<ShapeError>(x.given(), op, ": x is not given, expected a tensor");
   require_on(context.device(), op, {&x, &result, &workspace});
   require_alike(op, {{x, "x"}});
   require_scalar(op, {result, "result"}, DType::f64);
@@ -36,8 +36,9 @@ std::size_t reduce_rows_workspace_bytes(const Context& context, const TensorView
 void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
                  const TensorView& workspace) {
   require_on(context.device(), "reduce_rows", {&x, &sums, &workspace});
-  require<UsageError>(mode != GradMode::ignore,
-                      "reduce_rows: mode is ignore: a gradient that is not wanted needs no call");
+  require<UsageError>(
+      mode != GradMode::ignore,
+      "reduce_rows: mode is ignore, expected overwrite or accumulate: a gradient that is not wanted needs no call");
   require<ShapeError>(x.shape.rank() == 2, "reduce_rows: x is ", x.shape, ", expected (M, C)");
   require<ShapeError>(sums.shape == Shape{x.shape[1]}, "reduce_rows: sums are ", sums.shape, ", x is ", x.shape,
                       ", expected one sum a column");
@@ -46,11 +47,11 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
                       sums.dtype, ", expected sums of ", accumulation_dtype(x.dtype));
   require<ShapeError>(x.is_contiguous() && sums.is_contiguous(), "reduce_rows: x ", x, ", sums ", sums,
                       ", expected contiguous tensors");
-  require<ShapeError>(!overlaps(x, sums), "reduce_rows: sums overlap x");
+  require<ShapeError>(!overlaps(x, sums), "reduce_rows: sums overlap x, expected memory of its own for each");
   if (const std::size_t bytes = reduce_rows_workspace_bytes(context, x); bytes > 0) {
     require_workspace("reduce_rows", workspace, bytes, alignof(double));
     require<ShapeError>(!overlaps(workspace, x) && !overlaps(workspace, sums),
-                        "reduce_rows: workspace overlaps x or sums");
+                        "reduce_rows: workspace overlaps x or sums, expected memory of its own for each");
   }
   dispatch(context, "reduce_rows", LOCKSTEP_BACKEND(reduce_rows, x, mode, sums, workspace));
 }
@@ -77,7 +78,7 @@ void squared_norm(Context& context, const TensorView& x, const TensorView& resul
 void all_finite(Context& context, const TensorView& x, const TensorView& found) {
   constexpr std::string_view kOp = "all_finite";
   require_on(context.device(), kOp, {&x, &found});
-  require<ShapeError>(x.given(), kOp, ": x is not given");
+  require<ShapeError>(x.given(), kOp, ": x is not given, expected a tensor");
   require_alike(kOp, {{x, "x"}});
   require_scalar(kOp, {found, "found"}, DType::i32);
   require_apart(kOp, {found, "found"}, {{x, "x"}});

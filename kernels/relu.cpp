@@ -15,7 +15,7 @@ void relu_backward(Context& context, const TensorView& y, const TensorView& dy, 
   require_on(context.device(), "relu_backward", {&y, &dy, &dx});
   require_alike("relu_backward", {{y, "y"}, {dy, "dy"}, {dx, "dx"}});
   require_same_or_apart("relu_backward", {dx, "dx"}, {dy, "dy"});
-  require<ShapeError>(!overlaps(dx, y), "relu_backward: dx overlaps y");
+  require<ShapeError>(!overlaps(dx, y), "relu_backward: dx overlaps y, expected memory of its own for each");
   dispatch(context, "relu_backward", LOCKSTEP_BACKEND(relu_backward, y, dy, dx));
 }
 

@@ -4,8 +4,9 @@ namespace lockstep::ops {
 
 void require_momentum(std::string_view op, const MomentumOptions& options) {
   const auto& [momentum, nesterov] = options;
-  require<UsageError>(momentum >= 0 && momentum < 1, op, ": momentum is ", momentum, ", expected [0, 1)");
-  require<UsageError>(!nesterov || momentum > 0, op, ": nesterov without momentum");
+  require<UsageError>(momentum >= 0 && momentum < 1, op, ": momentum is ", momentum,
+                      ", expected at least 0 and below 1");
+  require<UsageError>(!nesterov || momentum > 0, op, ": nesterov is on and momentum is 0, expected a momentum above 0");
 }
 
 void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity) {
@@ -13,7 +14,7 @@ void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& 
   require_arena_update(context, kOp, update, {{velocity, "velocity"}});
   require_momentum(kOp, options);
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
-                      ", but velocity is not given");
+                      " and velocity is not given, expected it with momentum");
   dispatch(context, kOp, LOCKSTEP_BACKEND(sgd_update, options, update, velocity));
 }
 

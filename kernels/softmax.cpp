@@ -27,7 +27,7 @@ void softmax_forward(Context& context, const TensorView& x, double scale, Softma
   require<ShapeError>(x.shape.rank() >= 1, kOp, ": x is ", x.shape, ", expected (..., K)");
   require_same_or_apart(kOp, {y, "y"}, {x, "x"});
   require<UsageError>(mask == SoftmaxMask::none || mask == SoftmaxMask::causal, kOp, ": mask is ",
-                      static_cast<int>(mask), ", expected one of enum SoftmaxMask");
+                      static_cast<int>(mask), ", expected a number of enum SoftmaxMask");
   if (mask == SoftmaxMask::causal) {
     require<ShapeError>(x.shape.rank() >= 2 && x.shape[x.shape.rank() - 2] <= x.shape.back(), kOp, ": x is ", x.shape,
                         ", expected (..., T, K) with K at least T for a causal mask");

@@ -37,12 +37,13 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   require_weights(kOp, weights, accumulation_dtype(logits.dtype), positions);
   require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_scalar_if_given(kOp, {scale, "scale"}, accumulation_dtype(logits.dtype));
-  require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing, ", expected [0, 1)");
+  require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing,
+                      ", expected at least 0 and below 1");
   if (dlogits.given()) {
     require<ShapeError>(dlogits.shape == logits.shape, kOp, ": dlogits are ", dlogits.shape, ", logits ", logits.shape,
-                        ", expected one shape");
+                        ", expected both of one shape");
     require<DTypeError>(dlogits.dtype == logits.dtype, kOp, ": dlogits are ", dlogits.dtype, ", logits ", logits.dtype,
-                        ", expected one type");
+                        ", expected both of one type");
   }
   require<ShapeError>(metrics.shape == Shape{3}, kOp, ": metrics are ", metrics.shape, ", expected (3)");
   require<DTypeError>(metrics.dtype == DType::f64, kOp, ": metrics are ", metrics.dtype, ", expected f64");

@@ -15,7 +15,7 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
                 GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace) {
   constexpr std::string_view kOp = "weight_sum";
   require_on(context.device(), kOp, {&weights, &valid, &scale, &sum, &total, &workspace});
-  require<ShapeError>(weights.given(), kOp, ": weights are not given");
+  require<ShapeError>(weights.given(), kOp, ": weights are not given, expected a tensor");
   require_alike(kOp, {{weights, "weights"}});
   require<DTypeError>(weights.dtype == accumulation_dtype(weights.dtype), kOp, ": weights are ", weights.dtype,
                       ", expected ", accumulation_dtype(weights.dtype));

@@ -28,7 +28,7 @@ std::string last_of(const std::string& option, const char* expected, int argc, c
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == option) {
-      require<UsageError>(i + 1 < argc, option, ": expected ", expected);
+      require<UsageError>(i + 1 < argc, option, " has no value, expected ", expected);
       name = argv[++i];
     } else if (argument.starts_with(option + "=")) {
       name = argument.substr(option.size() + 1);
@@ -199,12 +199,12 @@ std::string text_of_file(const char* option, const std::string& name) {
   // libstdc++ would open a folder as an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
-                     ' ', name, ": is no regular file, expected one, which can be read again");
+                     ' ', name, ": is no regular file, expected a file that several processes can read");
   std::ifstream file(name, std::ios::binary);
-  require<DataError>(file.is_open(), option, ' ', name, ": cannot be read, expected a file");
+  require<DataError>(file.is_open(), option, ' ', name, ": cannot be read, expected a file that this user may read");
   std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  require<DataError>(!file.bad(), option, ' ', name, ": cannot be read");
+  require<DataError>(!file.bad(), option, ' ', name, ": cannot be read, expected a file that this user may read");
   text.resize(static_cast<std::size_t>(file.gcount()));
   require<DataError>(text.size() <= kMostBytes, option, ' ', name, ": is longer than ", kMostBytes,
                      " bytes, expected a file of options");
@@ -254,7 +254,8 @@ static std::vector<ConfigValue> parse_run_config(const std::string& name, const 
   std::vector<ConfigValue> values;
   for (const auto& [key, value] : config.get<Json::Object>("chosen", name)) {
     const std::string chosen = value.as<std::string>(concat(name, ": '", key, "'"));
-    require<DataError>(chosen.find('\0') == std::string::npos, name, ": '", key, "' holds a zero byte");
+    require<DataError>(chosen.find('\0') == std::string::npos, name, ": '", key,
+                       "' holds a zero byte, expected text without");
     const auto at = static_cast<std::ptrdiff_t>(std::min(text.find("\"" + key + "\""), text.size()));
     values.push_back({key, chosen, static_cast<int>(std::count(text.begin(), text.begin() + at, '\n')) + 1});
   }

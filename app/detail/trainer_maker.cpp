@@ -50,7 +50,7 @@ void TrainerMaker::resolve_options(const TrainingInputs& inputs) {
     options.step.plan.augment.seed = o_.trainer.step.seed;
     if (!o_.describe_gpu.empty()) {
       require<UsageError>(!site_.place.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
-                          " on a GPU, for which its own plan is printed; expected --devices cpu");
+                          " on a GPU, for which the plan of that GPU is printed; expected --devices cpu");
       options.step.plan.fusions = Fusions::on;
       options.step.plan.chip = known_gpu(o_.describe_gpu).chip;
       options.step.plan.norms_in_convolutions = o_.fused_norms;

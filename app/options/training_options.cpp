@@ -44,8 +44,10 @@ constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sh
 void require_optimizer(const TrainingOptions& o) {
   const OptimizerOptions& optimizer = o.trainer.step.optimizer;
   const RuleTraits& rule = traits_of(optimizer.kind);
-  require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0), "--nesterov needs --optimizer ",
-                      rules_with(&RuleTraits::momentum, " or "), " and a --momentum above 0");
+  require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0),
+                      "--nesterov is on with --optimizer ", rule.name, " and momentum ", optimizer.momentum,
+                      ", expected --optimizer ", rules_with(&RuleTraits::momentum, " or "),
+                      " and a --momentum above 0");
   require<UsageError>(optimizer.clip_value == 0 || !rule.layer_norms, "--clip-value is ", optimizer.clip_value,
                       " with --optimizer ", rule.name, ", expected 0: ", rule.name,
                       " takes the norms of gradients as they are");
@@ -76,7 +78,7 @@ void require_recipe(const TrainingOptions& o) {
   const MovingAverageOptions& average = step.average;
   require<UsageError>(
       average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
-      "--ema-every, --ema-warmup and --ema-ramp need --ema");
+      "--ema-every, --ema-warmup or --ema-ramp is given without --ema, expected --ema with them");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
          "none with --no-decay-norm");
@@ -194,7 +196,7 @@ void require_training_options(const TrainingOptions& o) {
                       ", expected seconds, at least 1, or 0 for none");
   require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
                       "--stall-report is ", o.stall_report.value_or(0), " with --watchdog ", o.watchdog,
-                      ", expected fewer seconds than that, or 0 for none");
+                      ", expected fewer seconds than --watchdog, or 0 for none");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
@@ -213,7 +215,8 @@ void require_training_options(const TrainingOptions& o) {
                       " with ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
                       o.dry_run ? ", or --describe-gpu" : "");
   require<UsageError>(!o.fused_norms || !o.describe_gpu.empty(),
-                      "--fused-norms without --describe-gpu: on a GPU the choices of convolutions decide (--tune)");
+                      "--fused-norms without --describe-gpu, expected it with --describe-gpu: on a GPU the choices of "
+                      "convolutions decide (--tune)");
   if (!o.describe_gpu.empty()) {
     require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
     require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,

@@ -39,7 +39,8 @@ void require_addressable(const TensorView& view, const char* name) {
     require<ShapeError>(
         stride != std::numeric_limits<std::int64_t>::min() && !__builtin_mul_overflow(steps, std::abs(stride), &here) &&
             !__builtin_add_overflow(reach, here, &reach) && reach <= std::numeric_limits<std::int64_t>::max() / 16,
-        name, ": shape ", view.shape, " with strides ", view.strides, " does not fit an address");
+        name, ": shape ", view.shape, " with strides ", view.strides,
+        " does not fit an address, expected elements less than 2^59 apart");
   }
 }
 
@@ -105,8 +106,9 @@ std::string text_of(const char* text, std::size_t length, const char* name) {
   static_cast<void>(given(text, name));
   require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);
-  require<UsageError>(!result.empty(), name, " is empty");
-  require<UsageError>(result.find('\0') == std::string::npos, name, " holds a zero within its ", length, " bytes");
+  require<UsageError>(!result.empty(), name, " is empty, expected at least one character");
+  require<UsageError>(result.find('\0') == std::string::npos, name, " holds a zero byte within its ", length,
+                      " bytes, expected text without");
   return result;
 }
 
@@ -119,7 +121,8 @@ DType dtype_from(lockstep_dtype dtype, const char* name) {
 
 lockstep_dtype to_c(DType dtype) {
   const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.dtype == dtype; });
-  require<DTypeError>(type != kTypes.end(), "the C interface has no number for ", dtype);
+  require<DTypeError>(type != kTypes.end(), "the C interface has no number for dtype ", dtype,
+                      ", expected f32, f64, bf16, f16, i32, i64 or u8");
   return type->number;
 }
 
@@ -140,8 +143,8 @@ TensorView view_of(const lockstep_view* given_view, Device device, const char* n
     require<ShapeError>(extent >= 0, name, ": shape is ", shape, ", expected no extent below 0");
   }
   const Device where = device_of(view, name);
-  require<DeviceError>(where == Device::cpu() || where == device, name, " is on ", where, ", the context computes on ",
-                       device);
+  require<DeviceError>(where == Device::cpu() || where == device, name, " is on ", where,
+                       ", expected host memory or memory of ", device, ", where the context computes");
   const DType dtype = dtype_from(view.dtype, name);
   const std::int64_t count = shape.numel();
   TensorView result(
@@ -149,7 +152,7 @@ TensorView view_of(const lockstep_view* given_view, Device device, const char* n
       view.strides != nullptr ? Strides(std::span<const std::int64_t>(view.strides, n)) : contiguous_strides(shape));
   require_addressable(result, name);
   require<ShapeError>(view.data != nullptr || count == 0, name, ": data is NULL, expected ", count, " elements");
-  require<ShapeError>(reinterpret_cast<std::uintptr_t>(view.data) % size_of(dtype) == 0, name, ": data is at ",
+  require<ShapeError>(reinterpret_cast<std::uintptr_t>(view.data) % size_of(dtype) == 0, name, ": data is at address ",
                       view.data, ", expected a multiple of ", size_of(dtype), ", the size of ", dtype);
   return result;
 }
@@ -157,7 +160,7 @@ TensorView view_of(const lockstep_view* given_view, Device device, const char* n
 TensorView output_of(const lockstep_view* view, Device device, const char* name) {
   TensorView result = view_of(view, device, name);
   require<ShapeError>(elements_are_apart(result), name, ": shape ", result.shape, " with strides ", result.strides,
-                      " may show an element twice, expected memory of its own for each that is written");
+                      " may show an element twice, expected memory of its own for each element that is written");
   return result;
 }
 
@@ -172,8 +175,8 @@ std::string_view axes_of(const lockstep_view& view) {
 }
 
 void require_finite(const TensorView& view, const char* name) {
-  require<UnsupportedError>(view.device == Device::cpu(), name, ": check_input of memory on ", view.device,
-                            ", expected memory of the host");
+  require<UnsupportedError>(view.device == Device::cpu(), name, " is on ", view.device,
+                            " with check_input 1, expected memory of the host, or check_input 0");
   if (is_floating(view.dtype)) {
     visit_dtype(view.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
@@ -189,7 +192,8 @@ void require_finite(const TensorView& view, const char* name) {
 }
 
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name) {
-  require<DTypeError>(!is_floating(view.dtype), name, ": dtype is ", view.dtype, ", expected an integer: a class");
+  require<DTypeError>(!is_floating(view.dtype), name, ": dtype is ", view.dtype,
+                      ", expected an integer type: a label is a class");
   if (view.device == Device::cpu()) {
     visit_dtype(view.dtype, [&](auto type) {
       using T = typename decltype(type)::type;

@@ -15,10 +15,10 @@
 
 namespace lockstep::c {
 
-/// Returns *pointer. Throws UsageError "NAME is NULL" if `pointer` is null.
+/// Returns *pointer. Throws UsageError "NAME is NULL, ..." if `pointer` is null.
 template <class T>
 T& given(T* pointer, const char* name) {
-  require<UsageError>(pointer != nullptr, name, " is NULL");
+  require<UsageError>(pointer != nullptr, name, " is NULL, expected an address");
   return *pointer;
 }
 
@@ -34,11 +34,12 @@ template <class T>
     return result;
   }
   const std::size_t size = options->struct_size;
-  require<UsageError>(size >= oldest, name, ": struct_size is ", size, ", expected sizeof, at least ", oldest);
+  require<UsageError>(size >= oldest, name, ": struct_size is ", size, ", expected the sizeof of the struct, at least ",
+                      oldest);
   const auto* bytes = reinterpret_cast<const unsigned char*>(options);
   for (std::size_t i = sizeof(T); i < size; ++i) {
-    require<UnsupportedError>(bytes[i] == 0, name, ": byte ", i, " is set, this library knows ", sizeof(T),
-                              " bytes; the header is newer");
+    require<UnsupportedError>(bytes[i] == 0, name, ": byte ", i, " is set, expected 0: this library knows ", sizeof(T),
+                              " bytes of the struct, the program's header is newer");
   }
   std::memcpy(&result, options, std::min(size, sizeof(T)));
   return result;
@@ -50,7 +51,7 @@ template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));
   require<UsageError>(size >= oldest && size <= (std::size_t{1} << 20), name, ": size is ", size,
-                      ", expected sizeof, at least ", oldest);
+                      ", expected the sizeof of the struct, at least ", oldest);
   std::memset(static_cast<void*>(options), 0, size);
   defaults.struct_size = static_cast<std::uint32_t>(size);
   std::memcpy(static_cast<void*>(options), &defaults, std::min(size, sizeof(T)));

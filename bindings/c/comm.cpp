@@ -113,7 +113,7 @@ void require_ranks_fit(comm::Communicator& communicator) {
     const std::int64_t rank = all[2 * static_cast<std::size_t>(r)];
     const std::int64_t size = all[2 * static_cast<std::size_t>(r) + 1];
     require<UsageError>(rank == r && size == communicator.size(), "ops: place ", r, " of ", communicator.size(),
-                        " is held by a rank that was told ", rank, " of ", size);
+                        " is held by rank ", rank, " of ", size, ", expected rank ", r, " of ", communicator.size());
   }
 }
 

@@ -27,8 +27,8 @@ CUstream_st* cuda_stream(lockstep_stream stream) {
 
 std::unique_ptr<MemoryResource> host_allocator(const lockstep_allocator* memory, Device device) {
   const lockstep_allocator functions = read_options(memory, {}, kOldestAllocator, "memory");
-  require<UsageError>(functions.allocate != nullptr, "memory: allocate is NULL");
-  require<UsageError>(functions.deallocate != nullptr, "memory: deallocate is NULL");
+  require<UsageError>(functions.allocate != nullptr, "memory: allocate is NULL, expected a function");
+  require<UsageError>(functions.deallocate != nullptr, "memory: deallocate is NULL, expected a function");
   require<UnsupportedError>(functions.flags == 0, "memory: flags is ", functions.flags, ", expected 0");
   return std::make_unique<HostAllocator>(functions, device);
 }
@@ -49,7 +49,7 @@ void* HostAllocator::allocate(std::size_t bytes, std::size_t alignment, Stream& 
                             " bytes, expected NULL where there are none left"));
   }
   require<OutOfMemory>(memory != nullptr, "the host program's allocate gave NULL for ", bytes, " bytes on ", device_,
-                       ", ", counter_.usage().in_use, " are in use");
+                       ", expected memory; ", counter_.usage().in_use, " bytes are in use");
   counter_.add(bytes);
   return memory;
 }
@@ -74,11 +74,12 @@ ContextObject::ContextObject(const lockstep_context_options& options) {
   require<DeviceError>(options.device_id >= 0, "options: device_id is ", options.device_id, ", expected at least 0");
   require<UsageError>(options.threads >= 0, "options: threads is ", options.threads, ", expected at least 0");
   require<UsageError>(options.stream_kind == LOCKSTEP_STREAM_OWN || options.stream_kind == LOCKSTEP_STREAM_GIVEN,
-                      "options: stream_kind is ", options.stream_kind, ", expected 0 or 1");
+                      "options: stream_kind is ", options.stream_kind,
+                      ", expected 0 (LOCKSTEP_STREAM_OWN) or 1 (LOCKSTEP_STREAM_GIVEN)");
   require<UsageError>(options.memory_limit >= 0, "options: memory_limit is ", options.memory_limit,
                       ", expected at least 0");
-  require<UsageError>(options.memory_limit == 0 || options.memory == nullptr,
-                      "options: memory_limit is set with memory, expected one of the two");
+  require<UsageError>(options.memory_limit == 0 || options.memory == nullptr, "options: memory_limit is ",
+                      options.memory_limit, " and memory is given, expected one of the two");
   const bool host = options.device_type == LOCKSTEP_CPU;
   const Device device = host ? Device::cpu() : Device::cuda(options.device_id);
   const auto limit = static_cast<std::size_t>(options.memory_limit);
@@ -112,8 +113,8 @@ bool ContextObject::can_be_captured() const {
 
 ContextObject::Use::Use(ContextObject& owner) : owner_(owner) {
   require<StateError>(!owner.used_.exchange(true, std::memory_order_acquire),
-                      "the context is used by another thread, expected one thread at a time: one context for each, and "
-                      "lockstep_model_share");
+                      "the context is used by another thread, expected one thread at a time: make a context for each "
+                      "thread, and share the model (lockstep_model_share)");
 }
 
 ContextObject::Call::Call(ContextObject& owner, lockstep_stream stream) : owner_(owner) {

@@ -79,8 +79,8 @@ void* first_element(const lockstep_dlpack& tensor) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   require<ShapeError>(tensor.byte_offset <= std::numeric_limits<std::uintptr_t>::max() - address,
-                      "tensor: byte_offset is ", tensor.byte_offset, ", which no address after ", tensor.data,
-                      " can hold");
+                      "tensor: byte_offset is ", tensor.byte_offset,
+                      ", expected one that gives an address when added to data, ", tensor.data);
   return static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
 }
 
@@ -89,7 +89,7 @@ lockstep_view borrow(const lockstep_dlpack& tensor, const char* axes, bool writt
   require<DataError>(tensor.version_major == kMajor, "tensor: DLPack's major version is ", tensor.version_major,
                      ", expected ", kMajor);
   require<UsageError>(!written || (tensor.flags & LOCKSTEP_DLPACK_READ_ONLY) == 0,
-                      "tensor: it is read-only, expected one that may be written");
+                      "tensor: flags say read-only, expected one that may be written");
   const std::int32_t device_type = device_type_of(tensor.device_type);
   const lockstep_view view{.data = first_element(tensor),
                            .dtype = dtype_of(tensor),

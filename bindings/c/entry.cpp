@@ -100,7 +100,8 @@ InCallback::~InCallback() {
   --callbacks;
 }
 void require_outside_callback() {
-  require<StateError>(callbacks == 0, "called from a callback of the host program, expected a call after it has ended");
+  require<StateError>(callbacks == 0,
+                      "called from a callback of the host program, expected a call after that callback has ended");
 }
 
 }  // namespace lockstep::c

@@ -55,12 +55,12 @@ std::uint64_t number_of(const void* handle) {
 
 HandleEntry& find(HandleKind kind, const void* handle) {
   const std::uint64_t number = number_of(handle);
-  require<UsageError>(number != 0, "the ", name_of(kind), " is NULL");
+  require<UsageError>(number != 0, "the ", name_of(kind), " is NULL, expected a handle of lockstep");
   const std::uint64_t index = number & ((std::uint64_t{1} << kIndexBits) - 1);
   Chunk* chunk = table().chunks[index / kSlotsAChunk].load(std::memory_order_acquire);
   HandleEntry* slot = chunk != nullptr ? &(*chunk)[index % kSlotsAChunk] : nullptr;
   require<UsageError>(slot != nullptr && slot->handle.load(std::memory_order_acquire) == number, "the ", name_of(kind),
-                      " is no handle of lockstep, or was destroyed");
+                      " is no handle of lockstep, or was destroyed, expected a live one");
   const auto found = static_cast<HandleKind>((number >> kIndexBits) & ((std::uint64_t{1} << kKindBits) - 1));
   require<UsageError>(found == kind, "the handle is a ", name_of(found), ", expected a ", name_of(kind));
   return *slot;
@@ -73,7 +73,8 @@ void* add_handle(HandleKind kind, std::shared_ptr<void> object) {
   const std::lock_guard lock(all.mutex);
   if (all.unused.empty()) {
     const std::uint64_t chunk = all.slots / kSlotsAChunk;
-    require<OutOfMemory>(chunk < kChunks, "more than ", all.slots, " handles");
+    require<OutOfMemory>(chunk < kChunks, "more than ", all.slots,
+                         " handles are in use, expected some to be destroyed before");
     all.unused.reserve(all.slots + kSlotsAChunk);  // room for all entries, so that take_handle() allocates nothing
     all.chunks[chunk].store(new Chunk, std::memory_order_release);
     all.slots += kSlotsAChunk;
@@ -97,7 +98,8 @@ const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle) {
 std::shared_ptr<void> take_handle(HandleKind kind, const void* handle) {
   HandleEntry& slot = find(kind, handle);
   std::uint64_t number = number_of(handle);
-  require<UsageError>(slot.handle.compare_exchange_strong(number, 0), "the ", name_of(kind), " was destroyed");
+  require<UsageError>(slot.handle.compare_exchange_strong(number, 0), "the ", name_of(kind),
+                      " was destroyed, expected a live one");
   std::shared_ptr<void> object = std::move(slot.object);
   slot.object.reset();
   Table& all = table();

@@ -42,8 +42,8 @@ nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&
                         ", expected at least 0", may_be_none && i > 0 ? ", or -1 for none" : "");
     const auto axis = static_cast<int>(i);
     require<UsageError>(axis < axes || value == 0 || value == values[0], "options of layer ", request.name, ": ",
-                        option, "[", i, "] is ", value, ", expected 0, or as in the first place: ", request.kind,
-                        " has ", axes, axes == 1 ? " axis" : " axes");
+                        option, "[", i, "] is ", value, ", expected 0, or ", values[0], " as ", option,
+                        "[0]: ", request.kind, " has ", axes, axes == 1 ? " axis" : " axes");
     const std::int64_t first = values[0] == 0 ? otherwise[axis] : values[0];
     each[i] = none ? 0 : value == 0 ? first : value;
   }
@@ -69,7 +69,7 @@ nn::NodeId residual_of(const LayerRequest& request) {
 bool with_bias(const LayerRequest& request, bool otherwise) {
   const std::int32_t bias = request.options.bias;
   require<UsageError>(bias >= LOCKSTEP_BIAS_DEFAULT && bias <= LOCKSTEP_BIAS_WITHOUT, "options of layer ", request.name,
-                      ": bias is ", bias, ", expected 0, 1 or 2");
+                      ": bias is ", bias, ", expected 0 (the layer's default), 1 (with) or 2 (without)");
   return bias == LOCKSTEP_BIAS_DEFAULT ? otherwise : bias == LOCKSTEP_BIAS_WITH;
 }
 

@@ -53,7 +53,8 @@ std::shared_ptr<ModelObject> empty_model(lockstep_context context, DType dtype, 
 }
 
 nn::ModelBuilder& unfinished(ModelObject& model) {
-  require<StateError>(model.builder.has_value(), "the model has parameters, expected no more layers");
+  require<StateError>(model.builder.has_value(),
+                      "the model has parameters, expected no more layers: add all of them before");
   return *model.builder;
 }
 
@@ -67,7 +68,7 @@ std::shared_ptr<Learned> finish(const ModelObject& model) {
 
 void require_device(const ContextObject& context, const Learned& learned) {
   require<DeviceError>(context.device() == learned.context->device(), "the context is on ", context.device(),
-                       ", the parameters are on ", learned.context->device());
+                       ", the parameters are on ", learned.context->device(), ", expected both on one device");
 }
 
 void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
@@ -384,7 +385,8 @@ lockstep_status lockstep_model_initialise(lockstep_model model, uint64_t seed) n
     ModelObject& m = object_of(model);
     const ContextObject::Use use(*m.context);
     if (m.learned != nullptr) {
-      require<StateError>(m.learned->trainer.expired(), "the model has a trainer, expected none");
+      require<StateError>(m.learned->trainer.expired(),
+                          "the model has a trainer, expected none: initialise before, or destroy the trainer");
       m.learned->parameters.initialise(*m.context->context, seed);
       m.learned->stale = false;
       return;

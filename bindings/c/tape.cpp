@@ -36,7 +36,7 @@ nn::TapeOptions tape_options(const lockstep_tape_options& o, DType dtype) {
                       ", expected LOCKSTEP_PASS_TRAIN or LOCKSTEP_PASS_INFER");
   const bool trains = flag_of(o.parameter_gradients, "options: parameter_gradients");
   require<UsageError>(trains || o.own_gradients == 0, "options: own_gradients is ", o.own_gradients,
-                      " with parameter_gradients 0, expected 0");
+                      " with parameter_gradients 0, expected own_gradients 0");
   const bool vjp = flag_of(o.vjp, "options: vjp"), jvp = flag_of(o.jvp, "options: jvp");
   require<UsageError>(o.recompute == 0 || (!vjp && !jvp), "options: recompute is ", o.recompute, " with ",
                       vjp ? "vjp" : "jvp", ", expected 0");
@@ -135,8 +135,8 @@ lockstep_status lockstep_tape_create(lockstep_model model, const lockstep_tape_o
     made->context = m.context;
     require<UnsupportedError>(
         made_of.inference_pass || m.context == learned.context || learned.parameters.buffer_arena().numel() == 0,
-        "the model has batch norm and shares another one's parameters: tapes of two contexts "
-        "would write the same running statistics");
+        "the model has batch norm and shares another one's parameters: tapes of two contexts would write the same "
+        "running statistics; expected LOCKSTEP_PASS_INFER, or the context of the parameters");
     const std::shared_ptr<TrainerObject> trainer = learned.trainer.lock();
     const comm::Communicator* ranks = trainer != nullptr ? &trainer->control() : nullptr;
     made_of.stream = learned.tapes++ * (ranks != nullptr ? ranks->size() : 1) + (ranks != nullptr ? ranks->rank() : 0);
@@ -148,7 +148,8 @@ lockstep_status lockstep_tape_create(lockstep_model model, const lockstep_tape_o
       made_of.gradients = made->gradients;
     } else if (made_of.parameter_gradients) {
       require<StateError>(trainer != nullptr && trainer->options.loss == LOCKSTEP_LOSS_GIVEN,
-                          "the model has no trainer of LOCKSTEP_LOSS_GIVEN, expected one before, or own_gradients 1");
+                          "the model has no trainer of LOCKSTEP_LOSS_GIVEN, expected one that is made before the tape, "
+                          "or own_gradients 1");
       require<UsageError>(m.context == learned.context,
                           "the model shares another one's parameters, expected own_gradients 1");
       made->trainer = trainer;

@@ -186,7 +186,7 @@ void require_trainable(const ModelObject& model, const CommObject& comm) {
                       "the model shares another one's parameters, expected the one that they were made with");
   const Device device = model.context->device();
   require<DeviceError>(comm.gpus == nullptr || comm.context->device() == device, "the communicator is for memory of ",
-                       comm.context->device(), ", the model is on ", device);
+                       comm.context->device(), ", the model is on ", device, ", expected both on one device");
   require<UnsupportedError>(comm.gpus != nullptr || comm.communicator->size() == 1 || device == Device::cpu(),
                             "training with ", comm.communicator->size(), " ranks on ", device,
                             ": the communicator exchanges memory of the host, expected one of lockstep_comm_from_nccl");
@@ -252,8 +252,8 @@ void begin_at(TrainerObject& t, std::optional<ContextObject::Use>& use, double l
 
 void require_added(const TrainerObject& t) {
   require<StateError>(t.step->added() > 0 || t.options.loss == LOCKSTEP_LOSS_GIVEN,
-                      "nothing was added since the last update, expected "
-                      "lockstep_trainer_add before, of no samples where there are none");
+                      "nothing was added since the last update, expected lockstep_trainer_add before, also of 0 "
+                      "samples on a rank that has none");
 }
 
 void require_not_reduced(const TrainerObject& t) {

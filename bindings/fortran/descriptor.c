@@ -117,7 +117,7 @@ lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, co
     const int c = array->rank - 1 - i;
     const CFI_index_t size = (CFI_index_t)array->elem_len;
     if (dim->extent < 0) {
-      return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is assumed-size, pass a section, as in a(:, 1:n)", entry, name);
+      return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is assumed-size, expected a section, as a(:, 1:n)", entry, name);
     }
     if (dim->sm % size != 0) {
       return failure(LOCKSTEP_ERR_SHAPE,
@@ -164,7 +164,8 @@ static lockstep_status view_from_ptr(void* data, const CFI_cdesc_t* shape, const
     view->shape[n - 1 - i] = extent;
     view->strides[n - 1 - i] = strides != NULL ? element_of(strides, i) : step;
     if (extent > 0 && step > INT64_MAX / extent) {
-      return failure(LOCKSTEP_ERR_SHAPE, "lockstep_view_from_ptr: shape does not fit an address");
+      return failure(LOCKSTEP_ERR_SHAPE,
+                     "lockstep_view_from_ptr: shape does not fit an address, expected fewer than 2^63 elements");
     }
     step *= extent > 0 ? extent : 1;
   }
@@ -213,12 +214,13 @@ static lockstep_status infer_many(lockstep_model model, const CFI_cdesc_t* in, c
                                   lockstep_stream stream) {
   const CFI_index_t n = in->dim[0].extent;
   if (n != out->dim[0].extent) {
-    return failure(LOCKSTEP_ERR_SHAPE, "lockstep_infer_many: %td views in, %td out, expected as many", n,
+    return failure(LOCKSTEP_ERR_SHAPE, "lockstep_infer_many: %td views in and %td views out, expected as many", n,
                    out->dim[0].extent);
   }
   lockstep_view* views = malloc((2 * (size_t)n + 1) * sizeof *views);
   if (views == NULL) {
-    return failure(LOCKSTEP_ERR_OUT_OF_MEMORY, "lockstep_infer_many: no memory for %td views", n);
+    return failure(LOCKSTEP_ERR_OUT_OF_MEMORY,
+                   "lockstep_infer_many: no memory for %td views, expected room for them or fewer views", n);
   }
   for (CFI_index_t i = 0; i < n; ++i) {
     views[i] = borrowed((const lockstep_f_view*)((const char*)in->base_addr + i * in->dim[0].sm));

@@ -107,7 +107,8 @@ class CallbackCommunicator final : public Communicator {
     require_inline(op, stream);
   }
   [[noreturn]] static void refuse(std::string_view op) {
-    throw UnsupportedError(concat(op, ": a communicator of the host program's functions has none"));
+    throw UnsupportedError(
+        concat(op, ": a communicator of the host program's functions cannot do that, expected another communicator"));
   }
   static void copy_bytes(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) {
@@ -138,9 +139,9 @@ class CallbackCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_callback_communicator(HostCollectives collectives) {
   require<UsageError>(collectives.size >= 1 && collectives.rank >= 0 && collectives.rank < collectives.size,
                       "callback communicator: rank ", collectives.rank, " of ", collectives.size,
-                      ", expected 0 to one less than the number of ranks");
+                      ", expected 0 <= rank < size");
   const auto need = [](bool given, const char* name) {
-    require<UsageError>(given, "callback communicator: ", name, " is missing");
+    require<UsageError>(given, "callback communicator: ", name, " is missing, expected a function");
   };
   need(static_cast<bool>(collectives.all_reduce), "all_reduce");
   need(static_cast<bool>(collectives.broadcast), "broadcast");

@@ -212,7 +212,7 @@ CostFile parse_cost(const std::string& text, const std::string& source) {
   for (const Json& path : json.get<Json::Array>("paths", source)) {
     file.paths.push_back(path_of(path, source));
     require<DataError>(names.insert(file.paths.back().name).second, source, ": path ",
-                       printable(file.paths.back().name), " stands twice");
+                       printable(file.paths.back().name), " stands twice, expected each path once");
   }
   file.pairs = pairs_of(json.member("pairs", source), file.ranks, source + ": 'pairs'");
   for (const Json& item : json.get<Json::Array>("left_out", source)) {

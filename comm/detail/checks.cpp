@@ -8,10 +8,10 @@ namespace {
 /// Throws ShapeError unless `whole` has size * part.numel() elements, and DTypeError unless both have the same type.
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
   require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
-                      ", expected one type");
+                      ", expected both of one type");
   const std::int64_t n = part.numel();
   require<ShapeError>(whole.numel() % size == 0 && whole.numel() / size == n, op, ": the larger tensor has ",
-                      whole.numel(), " elements, expected ", size, " x ", n);
+                      whole.numel(), " elements, expected ", n, " for each of the ", size, " ranks");
 }
 
 /// Returns true if `part` is part number `rank` of `whole`, and false if the two tensors do not overlap. Throws
@@ -21,8 +21,8 @@ bool check_in_place(std::string_view op, const TensorView& part, const TensorVie
     return false;
   }
   const std::byte* place = static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(rank) * part.bytes();
-  require<ShapeError>(part.data == place, op, ": in and out overlap, but the smaller is not part ", rank,
-                      " of the other");
+  require<ShapeError>(part.data == place, op, ": in and out overlap, expected no overlap, or the smaller one as part ",
+                      rank, " of the other");
   return true;
 }
 
@@ -36,7 +36,7 @@ void check_on(Device device, std::string_view op, const Stream& stream, const Te
   require<DeviceError>(view.device == device, op, ": tensor is on ", view.device, ", expected ", device);
   check_stream(device, op, stream);
   require<ShapeError>(view.is_contiguous(), op, ": tensor ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
+                      " is not contiguous, expected a contiguous one");
 }
 
 void check_stream(std::string_view op, const Stream& stream) {
@@ -75,10 +75,10 @@ void check_all_to_all(Device device, const Stream& stream, const TensorView& in,
   check_on(device, kOp, stream, in);
   check_on(device, kOp, stream, out);
   require<DTypeError>(in.dtype == out.dtype, kOp, ": in and out are ", in.dtype, " and ", out.dtype,
-                      ", expected one type");
+                      ", expected both of one type");
   require<ShapeError>(in.numel() == out.numel() && in.numel() % size == 0, kOp, ": in and out have ", in.numel(),
-                      " and ", out.numel(), " elements, expected one multiple of ", size);
-  require<ShapeError>(!overlaps(in, out), kOp, ": in and out overlap");
+                      " and ", out.numel(), " elements, expected equal numbers, a multiple of the ", size, " ranks");
+  require<ShapeError>(!overlaps(in, out), kOp, ": in and out overlap, expected memory of its own for each");
 }
 
 void check_rank(std::string_view op, int rank, int size) {
@@ -87,7 +87,7 @@ void check_rank(std::string_view op, int rank, int size) {
 
 void check_other_rank(std::string_view op, int peer, int rank, int size) {
   check_rank(op, peer, size);
-  require<UsageError>(peer != rank, op, ": rank ", rank, " names itself");
+  require<UsageError>(peer != rank, op, ": rank ", rank, " names itself, expected another rank");
 }
 
 }  // namespace lockstep::comm::detail

@@ -99,7 +99,8 @@ class Mesh final : public ::gloo::Context {
       if (r != rank) {
         const std::size_t place = static_cast<std::size_t>(rank < r ? rank : rank - 1) * address_bytes_;
         const std::string& theirs = all.at(static_cast<std::size_t>(r));
-        require<PeerError>(theirs.size() >= place + address_bytes_, "rank ", r, " sent no addresses");
+        require<PeerError>(theirs.size() >= place + address_bytes_, "gloo communicator: rank ", r, " sent ",
+                           theirs.size(), " bytes of addresses, expected at least ", place + address_bytes_);
         const auto begin = theirs.begin() + static_cast<std::ptrdiff_t>(place);
         transportContext_->getPair(r)->connect(
             std::vector<char>(begin, begin + static_cast<std::ptrdiff_t>(address_bytes_)));
@@ -159,7 +160,7 @@ class Link {
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);
-    require<PeerError>(!broken_, "a rank was lost, or an operation failed before");
+    require<PeerError>(!broken_, "a rank was lost, or an operation failed before, expected no further operation");
     open_.push_back(buffer.get());
     return buffer;
   }
@@ -250,13 +251,13 @@ class Transfer {
   /// Waits until `count` more receives are complete. Receives from one rank complete in the order of recv() calls.
   void wait_received(std::int64_t count) {
     for (; count > 0; --count, --recvs_) {
-      require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
+      require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost, expected all ranks until the end");
     }
   }
   void wait_all() {
     wait_received(recvs_);
     for (; sends_ > 0; --sends_) {
-      require<PeerError>(buffer_->waitSend(kForEver), "a rank was lost");
+      require<PeerError>(buffer_->waitSend(kForEver), "a rank was lost, expected all ranks until the end");
     }
   }
 
@@ -527,7 +528,8 @@ T recv_value(Link& link, int from, Kind kind) {
 void send(Link& link, const TensorView& data, int to) {
   send_value(link, to, Kind::message_head, MessageHead{data.numel(), static_cast<std::int64_t>(data.dtype)});
   const bool expected = recv_value<std::int64_t>(link, to, Kind::message_result) == 1;
-  require<ShapeError>(expected, "send: rank ", to, " does not expect ", data.numel(), " x ", data.dtype);
+  require<ShapeError>(expected, "send: rank ", to, " does not expect ", data.numel(), " x ", data.dtype,
+                      ", expected the tensor of its recv");
   Transfer moved(link, data.data, data.bytes());
   moved.send(to, slot_of(Kind::message, data.dtype, data.numel()), 0, static_cast<std::int64_t>(data.bytes()));
   moved.wait_all();
@@ -652,7 +654,8 @@ class GlooCommunicator final : public Communicator {
         std::rethrow_exception(failure);
       }
       const std::size_t first = failed.find('1');
-      require<PeerError>(first == std::string::npos, "rank ", first, " cannot connect to its new group");
+      require<PeerError>(first == std::string::npos, "rank ", first,
+                         " cannot connect to its new group, expected each rank to connect");
     });
     return std::make_unique<GlooCommunicator>(std::move(child));
   }

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kTold{2};  ///< longest wait in abort() until the
 const RendezvousOptions& checked(const RendezvousOptions& o) {
   require<UsageError>(o.size >= 1 && o.rank >= 0 && o.rank < o.size, "rendezvous: rank ", o.rank, " of ", o.size,
                       ", expected 0 <= rank < size");
-  require<UsageError>(o.size == 1 || !o.host.empty(), "rendezvous: no host, expected that of rank 0");
+  require<UsageError>(o.size == 1 || !o.host.empty(), "rendezvous: host is empty, expected that of rank 0");
   require<UsageError>(o.size == 1 || (o.port >= 1 && o.port <= 65535), "rendezvous: port is ", o.port,
                       ", expected 1 to 65535");
   require<UsageError>(o.timeout_s > 0 && o.timeout_s <= 1e6, "rendezvous: timeout_s is ", o.timeout_s,

@@ -34,7 +34,7 @@ BucketBreadcrumbs::BucketBreadcrumbs(Context& compute, Stream& comm, const std::
       host_stream_(Stream::host_inline()),
       steps_(static_cast<std::size_t>(std::max(places, 0))),
       idle_(context_.stream()) {
-  require<UsageError>(places >= 1, "bucket marks: ", places, " places for steps, expected at least 1");
+  require<UsageError>(places >= 1, "bucket breadcrumbs: places is ", places, ", expected at least 1");
   for (const Bucket& bucket : buckets) {
     names_.push_back(name_of(gradients, bucket));
   }

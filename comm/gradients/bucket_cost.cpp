@@ -80,7 +80,7 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
   }
 
   require<DataError>(std::isfinite(earliest[n]), "plan_buckets_by_cost: the cost model says ", all_reduce.text(),
-                     ", which predicts an infinite time");
+                     ", which predicts an infinite time; expected finite times for all sizes");
 
   // latest[c][i] is the latest time at which the all-reduces of gradients i .. n - 1, in c buckets, may begin so that
   // the last one ends by latest[0][n]; -infinity if c buckets are too few. The first of these buckets holds gradients i

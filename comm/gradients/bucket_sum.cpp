@@ -11,7 +11,7 @@ Context& SumPlace::context() {
     return *context_;
   }
   require<DeviceError>(gradients.device == stream.device(), "gradient reducer: the arena is on ", gradients.device,
-                       ", the communication stream on ", stream.device());
+                       ", the communication stream on ", stream.device(), ", expected both on one device");
   if (stream.device() == Device::cpu()) {
     // On a worker's stream, the context has one thread of its own; on an inline stream, it uses the caller's threads.
     context_ =

@@ -160,12 +160,12 @@ struct GradientReducer::Impl {
       const Bucket& b = buckets[k];
       require<ShapeError>(b.first == gradient && b.last > b.first && b.last <= static_cast<int>(gradients.size()),
                           "gradient reducer: bucket ", k, " holds gradients [", b.first, ", ", b.last,
-                          "), expected to begin at ", gradient, " and to end by ", gradients.size());
+                          "), expected its first to be gradient ", gradient, " and its end at most ", gradients.size());
       require<ShapeError>(b.begin == gradients[static_cast<std::size_t>(b.first)].begin &&
                               b.end == gradients[static_cast<std::size_t>(b.last) - 1].end && b.begin <= b.end &&
                               b.begin >= 0 && b.end <= arena.numel(),
                           "gradient reducer: bucket ", k, " is [", b.begin, ", ", b.end,
-                          "), which is not where its gradients are in an arena of ", arena.numel());
+                          "), expected the elements of its gradients in an arena of ", arena.numel());
       gradient = b.last;
     }
     require<ShapeError>(gradient == static_cast<int>(gradients.size()), "gradient reducer: buckets hold ", gradient,
@@ -175,8 +175,8 @@ struct GradientReducer::Impl {
   /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given` unless it
   /// is empty.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
-    require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
-                        given.size(), " buckets, expected of ", buckets.size());
+    require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: shards are given for ",
+                        given.size(), " buckets, expected one for each of the ", buckets.size(), " buckets");
     std::vector<Shards> all;
     for (std::size_t k = 0; k < buckets.size(); ++k) {
       const Bucket& b = buckets[k];
@@ -188,8 +188,8 @@ struct GradientReducer::Impl {
       require<ShapeError>(each.begin == b.begin && each.part >= 0 && each.rest == each.first_of(communicator.size()) &&
                               each.rest <= b.end,
                           "gradient reducer: the shards of bucket ", k, " begin at ", each.begin, " with ",
-                          communicator.size(), " parts of ", each.part, ", which is not bucket [", b.begin, ", ", b.end,
-                          ")");
+                          communicator.size(), " parts of ", each.part, ", expected parts that cover bucket [", b.begin,
+                          ", ", b.end, ")");
       all.push_back({.begin = 0, .part = each.part, .rest = each.rest - b.begin, .end = b.end - b.begin});
     }
     return all;
@@ -322,7 +322,7 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
   require<ShapeError>(arena.shape.rank() == 1 && arena.is_contiguous(), "gradient reducer: arena is ", arena,
                       ", expected one contiguous dimension");
   require<StateError>(communicator.can_overlap() || comm.is_inline(), "gradient reducer: the ", communicator.backend(),
-                      " communicator works on inline streams only");
+                      " communicator works on inline streams only, expected an inline stream");
   s.buckets = std::move(buckets);
   s.check_buckets(arena);
   s.place.emplace(communicator, comm, s.gradients, s.buckets, s.shards_from(options.shards), !options.shards.empty(),
@@ -392,7 +392,9 @@ std::size_t GradientReducer::bytes() const {
 
 void GradientReducer::begin_step() {
   Impl& s = *impl_;
-  require<StateError>(!s.in_step, "gradient reducer: begin_step() before the last step was finished or given up");
+  require<StateError>(
+      !s.in_step,
+      "gradient reducer: begin_step() is called in a step, expected the last step to be finished or given up before");
   for (std::size_t i = 0; i < s.gradients.size(); ++i) {
     s.pending[i] = s.gradients[i].expected_writes;
   }
@@ -409,9 +411,10 @@ void GradientReducer::gradient_written(int index) {
   require<StateError>(index >= 0 && index < static_cast<int>(s.gradients.size()), "gradient reducer: gradient ", index,
                       " was written, expected 0 to ", static_cast<int>(s.gradients.size()) - 1);
   const auto i = static_cast<std::size_t>(index);
-  require<StateError>(s.in_step, "gradient reducer: ", s.gradients[i].name, " was written outside a step");
+  require<StateError>(s.in_step, "gradient reducer: ", s.gradients[i].name,
+                      " was written outside a step, expected begin_step() before");
   require<StateError>(s.pending[i] > 0, "gradient reducer: ", s.gradients[i].name, " was written more than ",
-                      s.gradients[i].expected_writes, " times in a step");
+                      s.gradients[i].expected_writes, " times in a step, expected as many writes");
   --s.pending[i];
   --s.slots[s.bucket_of[i]]->pending;
   while (s.next < s.slots.size() && s.slots[s.next]->pending == 0) {
@@ -438,9 +441,10 @@ void GradientReducer::wait_for_started() {
 
 void GradientReducer::finish() {
   Impl& s = *impl_;
-  require<StateError>(s.in_step, "gradient reducer: finish() outside a step");
+  require<StateError>(s.in_step, "gradient reducer: finish() outside a step, expected begin_step() before");
   if (s.next < s.slots.size()) {
-    throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
+    throw StateError(
+        concat("gradient reducer: expected all gradients to be written in this step, not written: ", s.unwritten()));
   }
   s.wait_for_started();
   s.left = nullptr;  // compute stream has now also waited for the bucket of the abandoned step

@@ -103,8 +103,8 @@ struct Node {
 };
 
 Node node_of(int rank, const std::vector<RankView>& ranks) {
-  require<UsageError>(rank >= 0 && rank < static_cast<int>(ranks.size()), "device_of_rank: rank is ", rank, " of ",
-                      ranks.size());
+  require<UsageError>(rank >= 0 && rank < static_cast<int>(ranks.size()), "device_of_rank: rank is ", rank,
+                      ", expected 0 to ", static_cast<int>(ranks.size()) - 1);
   Node node;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].node == ranks[static_cast<std::size_t>(rank)].node) {
@@ -131,7 +131,7 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
   const Node node = node_of(rank, ranks);
   const auto& [visible, local_rank] = node;
   const RankView& own = ranks[static_cast<std::size_t>(rank)];
-  require<UsageError>(for_host(request) || gpus.size() == own.gpus.size(), "device_of_rank: ", gpus.size(),
+  require<UsageError>(for_host(request) || gpus.size() == own.gpus.size(), "device_of_rank: gpus has ", gpus.size(),
                       " GPUs, expected the ", own.gpus.size(), " that rank ", rank, " sees");
   if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
     require_for(request, host->ranks == 0 || host->ranks == static_cast<int>(visible.size()),
@@ -187,8 +187,8 @@ void check_usable(const DeviceRequest& request, int rank, const std::vector<Rank
 
 void require_equal_nodes(const DeviceRequest& request, const std::vector<RankView>& ranks,
                          const std::vector<std::string>& gpus) {
-  require<UsageError>(ranks.size() == gpus.size(), "require_equal_nodes: ", gpus.size(), " GPUs for ", ranks.size(),
-                      " ranks");
+  require<UsageError>(ranks.size() == gpus.size(), "require_equal_nodes: gpus has ", gpus.size(),
+                      " names, expected one for each of the ", ranks.size(), " ranks");
   std::map<int, std::map<std::string, int>> nodes;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     ++nodes[ranks[rank].node][gpus[rank]];

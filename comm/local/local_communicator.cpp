@@ -64,7 +64,8 @@ struct Shared {
 
   void take(int rank) {
     const std::lock_guard lock(mutex);
-    require<StateError>(!member(rank).taken, "LocalGroup: the communicator of rank ", rank, " was taken before");
+    require<StateError>(!member(rank).taken, "LocalGroup: the communicator of rank ", rank,
+                        " was taken before, expected it to be taken once");
     member(rank).taken = true;
   }
 
@@ -92,7 +93,8 @@ struct Shared {
       if (member(rank).gone) {
         broken_by = broken_by < 0 ? rank : broken_by;
         changed.notify_all();
-        throw StateError(concat(op, ": the communicator of rank ", rank, " was destroyed while the operation waited"));
+        throw StateError(concat(op, ": the communicator of rank ", rank,
+                                " was destroyed while the operation waited, expected it to live until then"));
       }
       for (int r = 0; broken_by < 0 && r < size; ++r) {
         if (member(r).gone && !member(r).arrived) {
@@ -101,7 +103,8 @@ struct Shared {
         }
       }
       if (broken_by >= 0) {
-        throw PeerError(concat(op, ": rank ", broken_by, " left the group while rank ", rank, " waited for it"));
+        throw PeerError(concat(op, ": rank ", broken_by, " left the group while rank ", rank,
+                               " waited for it, expected all ranks until the end"));
       }
       changed.wait(lock);
     }
@@ -123,7 +126,8 @@ struct Shared {
       const Contribution b = member(odd).contribution;
       meet(rank, mine.op);
       throw StateError(concat("rank 0 called ", a.op, " of ", a.count, " x ", a.dtype, ", root ", a.root, "; rank ",
-                              odd, " called ", b.op, " of ", b.count, " x ", b.dtype, ", root ", b.root));
+                              odd, " called ", b.op, " of ", b.count, " x ", b.dtype, ", root ", b.root,
+                              "; expected the same call on all ranks"));
     }
     count(rank, static_cast<std::int64_t>(size_of(mine.dtype)) * mine.count);
   }
@@ -141,9 +145,10 @@ struct Shared {
              (letter.state == Mail::Impl::posted && (member(to).gone || member(rank).gone));
     });
     const Mail::Impl end = std::exchange(letter.state, Mail::Impl::none);
-    require<PeerError>(end != Mail::Impl::posted, "send: rank ", to, " left before it took the message of rank ", rank);
+    require<PeerError>(end != Mail::Impl::posted, "send: rank ", to, " left before it took the message of rank ", rank,
+                       ", expected its recv before");
     require<ShapeError>(end == Mail::Impl::taken, "send: rank ", to, " does not expect ", data.numel(), " x ",
-                        data.dtype);
+                        data.dtype, ", expected the tensor of its recv");
     lock.unlock();
     count(rank, static_cast<std::int64_t>(data.bytes()));
   }
@@ -152,7 +157,8 @@ struct Shared {
     std::unique_lock lock(mutex);
     Mail& letter = between(from, rank);
     changed.wait(lock, [&] { return letter.state == Mail::Impl::posted || member(from).gone || member(rank).gone; });
-    require<PeerError>(letter.state == Mail::Impl::posted, "recv: rank ", from, " left before it sent to rank ", rank);
+    require<PeerError>(letter.state == Mail::Impl::posted, "recv: rank ", from, " left before it sent to rank ", rank,
+                       ", expected its send before");
     if (letter.count != data.numel() || letter.dtype != data.dtype) {
       const Mail came = letter;
       letter.state = Mail::Impl::refused;

@@ -108,7 +108,8 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   require<MpiError>(link.shared || link.asked == HostAllReduce::automatic,
                     "mpi communicator: the ranks cannot share memory: ",
-                    link.window->why_not().empty() ? "they are on several nodes" : link.window->why_not());
+                    link.window->why_not().empty() ? "they are on several nodes" : link.window->why_not(),
+                    "; expected HostAllReduce::automatic or mpi");
 }
 
 /// Makes a Link that takes ownership of `comm`.
@@ -144,8 +145,9 @@ Path path_of_process(const Stream* worker) {
   int finalised = 0;
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
-  require<StateError>(initialised != 0, "mpi communicator: MPI is not initialised");
-  require<StateError>(finalised == 0, "mpi communicator: MPI was finalised");
+  require<StateError>(initialised != 0, "mpi communicator: MPI is not initialised, expected MPI_Init before");
+  require<StateError>(finalised == 0,
+                      "mpi communicator: MPI was finalised, expected a communicator before MPI_Finalize");
   require<StateError>(worker == nullptr || (worker->device() == Device::cpu() && !worker->is_inline()),
                       "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
   switch (thread_level()) {
@@ -367,7 +369,8 @@ void recv(const Link& link, const TensorView& data, int from) {
               data.dtype, " from rank ", from);
     int came = 0;
     check_mpi(MPI_Get_count(&status, move_type(data.dtype), &came), "MPI_Get_count");
-    require<MpiError>(came == n, "recv of ", n, " x ", data.dtype, " from rank ", from, ": ", came, " elements came");
+    require<MpiError>(came == n, "recv of ", n, " x ", data.dtype, " from rank ", from, ": ", came,
+                      " elements came, expected ", n);
   });
 }
 
@@ -462,7 +465,8 @@ class MpiCommunicator final : public Communicator {
 
  private:
   static void require_alive(const Link& link, std::string_view op) {
-    require<StateError>(link.comm != MPI_COMM_NULL, op, ": the communicator was freed or MPI was finalised");
+    require<StateError>(link.comm != MPI_COMM_NULL, op,
+                        ": the communicator was freed or MPI was finalised, expected a call before that");
   }
 
   template <class Call>

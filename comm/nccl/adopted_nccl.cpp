@@ -41,7 +41,8 @@ LoadedNccl loaded_nccl() {
   }
   const auto get = [where](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(where, name));
-    require<UnsupportedError>(function != nullptr, "the NCCL of this process has no function ", name);
+    require<UnsupportedError>(function != nullptr, "the NCCL of this process has no function ", name,
+                              ", expected a newer NCCL");
   };
   LoadedNccl nccl;
   get(nccl.functions.all_reduce, "ncclAllReduce");
@@ -76,7 +77,7 @@ class AdoptedNccl final : public NcclExchange {
 };
 
 std::unique_ptr<AdoptedNccl> adopt(ncclComm_t comm, Communicator& control, Device device, double timeout_s) {
-  require<UsageError>(comm != nullptr, "the communicator is NULL");
+  require<UsageError>(comm != nullptr, "the communicator is NULL, expected one of NCCL");
   require<UsageError>(timeout_s > 0, "timeout is ", timeout_s, " s, expected more than 0");
   require<DeviceError>(device.kind == DeviceKind::cuda, "the device is ", device, ", expected a GPU");
   const LoadedNccl nccl = loaded_nccl();
@@ -84,14 +85,17 @@ std::unique_ptr<AdoptedNccl> adopt(ncclComm_t comm, Communicator& control, Devic
   int size = -1;
   int gpu = -1;
   const auto ask = [&](const char* name, ncclResult_t result) {
-    require<NcclError>(result == ncclSuccess, name, ": ", nccl.functions.words(result));
+    require<NcclError>(result == ncclSuccess, "the communicator cannot be used, expected a live one of NCCL: ", name,
+                       ": ", nccl.functions.words(result));
   };
   ask("ncclCommUserRank", nccl.user_rank(comm, &rank));
   ask("ncclCommCount", nccl.count(comm, &size));
   ask("ncclCommCuDevice", nccl.device(comm, &gpu));
   require<UsageError>(rank == control.rank() && size == control.size(), "the communicator is of rank ", rank, " of ",
-                      size, ", the one for host memory of rank ", control.rank(), " of ", control.size());
-  require<DeviceError>(gpu == device.index, "the communicator is on cuda:", gpu, ", the context on ", device);
+                      size, ", expected rank ", control.rank(), " of ", control.size(),
+                      " as the communicator for host memory");
+  require<DeviceError>(gpu == device.index, "the communicator is on cuda:", gpu, ", the context on ", device,
+                       ", expected both on one GPU");
   return std::make_unique<AdoptedNccl>(nccl.functions, comm, rank, size, device, timeout_s);
 }
 

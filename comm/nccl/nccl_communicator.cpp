@@ -110,10 +110,11 @@ NcclRank describe(Device device, const NcclOptions& options) {
     require<DeviceError>(device.kind == DeviceKind::cuda, "device is ", device, ", expected a GPU");
     const std::vector<GpuInfo> gpus = list_gpus();
     require<DeviceError>(device.index >= 0 && device.index < static_cast<int>(gpus.size()), device,
-                         " does not exist, this process sees ", gpus.size(), " GPUs");
+                         " does not exist, expected one of the ", gpus.size(), " GPUs that this process sees");
     rank.gpu = gpus[static_cast<std::size_t>(device.index)].uuid;
     const ncclResult_t result = ncclGetVersion(&rank.version);
-    require<NcclError>(result == ncclSuccess, "ncclGetVersion: ", linked().words(result));
+    require<NcclError>(result == ncclSuccess,
+                       "the version of NCCL cannot be read, expected ncclGetVersion to work: ", linked().words(result));
   } catch (const std::exception& error) {
     rank.failure = error.what();
   }
@@ -352,12 +353,12 @@ class NcclMemory final : public MemoryResource {
     const DeviceGuard guard(device());
     void* pointer = nullptr;
     const ncclResult_t result = ncclMemAlloc(&pointer, bytes);
-    require<OutOfMemory>(result == ncclSuccess, "requested ", bytes, " bytes of NCCL on ", device(), ": ",
-                         linked().words(result));
+    require<OutOfMemory>(result == ncclSuccess, "requested ", bytes, " bytes of ncclMemAlloc on ", device(),
+                         ", expected that much free memory: ", linked().words(result));
     if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {
       ncclMemFree(pointer);
-      throw UnsupportedError(
-          concat("allocate: ncclMemAlloc on ", device(), " does not align to ", alignment, " bytes"));
+      throw UnsupportedError(concat("allocate: ncclMemAlloc on ", device(), " does not align to ", alignment,
+                                    " bytes, expected a smaller alignment"));
     }
     void* const handle = communicator_.register_memory(pointer, bytes);
     const std::lock_guard lock(mutex_);

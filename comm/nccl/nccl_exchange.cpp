@@ -73,7 +73,7 @@ NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int 
 }
 
 void NcclExchange::require_alive(std::string_view op) const {
-  require<NcclError>(comm_ != nullptr, op, ": the communicator was given up: ", failure_);
+  require<NcclError>(comm_ != nullptr, op, ": the communicator was given up, expected no further call: ", failure_);
 }
 
 void NcclExchange::fail(const std::string& what, ncclResult_t result) {

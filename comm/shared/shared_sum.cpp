@@ -382,7 +382,8 @@ void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool streaming
 }
 
 bool SharedSum::is_shared(const char* operation, std::int64_t elements) const {
-  require<PeerError>(!broken_, operation, ": the ranks called different operations before");
+  require<PeerError>(!broken_, operation,
+                     ": the ranks called different operations before, expected no further operation");
   return elements > 0 && ranks_ > 1;
 }
 

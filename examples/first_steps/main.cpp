@@ -68,7 +68,7 @@ void show_tensors(Context& first, Context& second) {
   }
   try {
     static_cast<void>(sum(second, Y, other));
-    throw StateError("tensors of two devices were added");
+    throw StateError("tensors of two devices were added, expected an error");
   } catch (const DeviceError& error) {
     say(concat("Y + X: ", error.what()));
   }
@@ -78,7 +78,7 @@ void show_tensors(Context& first, Context& second) {
   say("Z = X.to(second) =\n" + to_string(second, Z));
   say("Y + Z =\n" + to_string(second, sum(second, Y, Z)));
   const bool shared = Z.to(second).view().data == Z.view().data;
-  require<StateError>(shared, "to() has copied what was there already");
+  require<StateError>(shared, "to() has copied a tensor that was on the device already, expected the same memory");
   say("Z.to(second) has the storage of Z: yes");
   say(concat("X.to(second) has the storage of X: ", Z.view().data == X.view().data ? "yes" : "no", ", X is on ",
              X.device(), " and second on ", second.device()));
@@ -100,7 +100,8 @@ void show_network(Context& context) {
   title("Where its parameters live");
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const TensorView value = parameters.value(static_cast<int>(i));
-    require<DeviceError>(value.device == context.device(), "a parameter is on ", value.device);
+    require<DeviceError>(value.device == context.device(), "a parameter is on ", value.device, ", expected ",
+                         context.device());
     say(concat(parameters.parameters()[i].spec.name, ": ", value));
   }
 

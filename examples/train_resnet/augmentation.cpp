@@ -78,8 +78,8 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
   require<UsageError>(flags.show_batch.empty() || training.evaluate.empty(), "--show-batch is ", flags.show_batch,
                       " with --evaluate, expected a run that trains");
   require<UsageError>(flags.show_batch.empty() || nn::images::available(), "--show-batch is ", flags.show_batch,
-                      ", and this build writes no PNG files: install libjpeg-turbo and libpng and configure with "
-                      "-DLOCKSTEP_IMAGES=ON");
+                      ", and this build writes no PNG files, expected one that does: install libjpeg-turbo and libpng "
+                      "and configure with -DLOCKSTEP_IMAGES=ON");
 }
 
 nn::CropOptions crop_of(const AugmentationFlags& flags) {

@@ -52,8 +52,8 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
     std::error_code missing;  // set when the file is missing; reading the file reports that later
     const std::uintmax_t bytes = std::filesystem::file_size(folder + "/" + nn::kModelFile, missing);
     require<DataError>(missing || static_cast<std::uintmax_t>(model->parameter_count()) <= bytes, "model ",
-                       request.name, " has ", model->parameter_count(), " parameters, and ", nn::kModelFile,
-                       " next to it only ", bytes, " bytes");
+                       request.name, " has ", model->parameter_count(), " parameters, expected at most ", bytes,
+                       ", the bytes of ", nn::kModelFile, " next to it");
   } catch (const Error& error) {
     throw DataError(folder + "/state.json: identity: " + error.what());
   }

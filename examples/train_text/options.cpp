@@ -82,7 +82,7 @@ void describe_model(lockstep::Schema& schema, Options& o) {
 
 void require_no_vocabulary(const Options& options) {
   require<UsageError>(!options.vocabulary_given, "--vocabulary is ", options.vocabulary,
-                      ", which is for --data tokens:DIR: a text's tokens are its bytes");
+                      ", expected it with --data tokens:DIR alone: a text's tokens are its bytes");
 }
 
 cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigFile& config) {

@@ -379,8 +379,10 @@ std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvP
   const bool for_norm = choice == kForNorm;
   require<UsageError>(for_norm || choice == kName, "conv2d: choice is '", choice, "', expected '", kName, "' or '",
                       kForNorm, "'");
-  require<UnsupportedError>(supports(desc), "conv2d: reference takes f32, f64 and bf16, not ", desc.dtype);
-  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice, "' without a norm");
+  require<UnsupportedError>(supports(desc), "conv2d: dtype is ", desc.dtype,
+                            ", expected f32, f64 or bf16 with 'reference'");
+  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice,
+                            "' without a norm, expected norm.wanted");
   return std::make_unique<Plan>(desc, pass, for_norm);
 }
 

@@ -237,7 +237,8 @@ std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
 
 std::unique_ptr<MatmulPlan> plan(Context& /*context*/, const MatmulDesc& desc, const std::string& choice) {
   require<UsageError>(choice == kName, "matmul: choice is '", choice, "', expected '", kName, "'");
-  require<UnsupportedError>(supports(desc), "matmul: reference takes f32, f64 and bf16, not ", desc.dtype);
+  require<UnsupportedError>(supports(desc), "matmul: dtype is ", desc.dtype,
+                            ", expected f32, f64 or bf16 with 'reference'");
   return std::make_unique<Plan>(desc);
 }
 

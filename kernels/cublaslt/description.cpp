@@ -55,7 +55,7 @@ Epilogue epilogue_of(const MatmulDesc& d) {
       return epilogue;
     default:
       throw UnsupportedError(
-          concat("matmul: cublaslt has the activations relu and gelu_tanh, not ", name_of(d.activation)));
+          concat("matmul: activation is ", name_of(d.activation), ", expected relu or gelu_tanh with cublaslt"));
   }
 }
 

@@ -31,7 +31,7 @@ cudaDataType_t data_type(DType dtype) {
     case DType::f16:
       return CUDA_R_16F;
     default:
-      throw UnsupportedError(concat("matmul: cublaslt computes in f32, bf16 and f16, not in ", dtype));
+      throw UnsupportedError(concat("matmul: dtype is ", dtype, ", expected f32, bf16 or f16 with cublaslt"));
   }
 }
 
@@ -163,8 +163,8 @@ class Problem {
     const auto set_layout = [&](cublasLtMatrixLayoutAttribute_t name, const auto& value) {
       check(api_, api_.layout_set(made.get(), name, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
     };
-    require<UnsupportedError>(products <= INT32_MAX, "matmul: cublaslt takes up to ", INT32_MAX, " products, not ",
-                              products);
+    require<UnsupportedError>(products <= INT32_MAX, "matmul: batch is ", products, " products, expected at most ",
+                              INT32_MAX, " with cublaslt");
     set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(products));
     set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride);
     return made;
@@ -253,8 +253,8 @@ class Plan final : public MatmulPlan {
     }
     const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&added, "bias"}, {&c, "c"}};
     for (const auto& [view, name] : operands) {
-      require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name, " at ",
-                          view->data, ", expected a multiple of ", kAlignment,
+      require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name,
+                          " is at address ", view->data, ", expected a multiple of ", kAlignment,
                           ": cublaslt takes no other; the choice 'cuda' does");
     }
     if (bias_bytes_ > 0) {
@@ -318,7 +318,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     if (any) {
       const std::vector<Algorithm>& all = recommended(lib, desc);
       require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
-                                desc.k, " in ", desc.dtype);
+                                desc.k, " in ", desc.dtype, ", expected another library for it");
       algorithm = all.front();
     }
     return std::make_unique<Plan>(context, desc, algorithm);

@@ -449,8 +449,9 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   const bool for_norm = choice == kForNorm;
   require<UsageError>(for_norm || choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name,
                       "' or '", kForNorm, "'");
-  require<UnsupportedError>(supports(desc), "conv2d: cuda computes in f32, bf16 and f16, not in ", desc.dtype);
-  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice, "' without a norm");
+  require<UnsupportedError>(supports(desc), "conv2d: dtype is ", desc.dtype, ", expected f32, bf16 or f16 with 'cuda'");
+  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice,
+                            "' without a norm, expected norm.wanted");
   return std::make_unique<Plan>(context, desc, pass, for_norm);
 }
 

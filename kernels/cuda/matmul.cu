@@ -82,7 +82,7 @@ std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
 
 std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const std::string& choice) {
   require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
-  require<UnsupportedError>(supports(desc), "matmul: cuda computes in f32, bf16 and f16, not in ", desc.dtype);
+  require<UnsupportedError>(supports(desc), "matmul: dtype is ", desc.dtype, ", expected f32, bf16 or f16 with 'cuda'");
   return std::make_unique<Plan>(context, desc);
 }
 

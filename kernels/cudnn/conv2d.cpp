@@ -173,7 +173,7 @@ class Plan final : public ConvPlan {
     for (std::size_t uid = 0; uid < pointers.of.size(); ++uid) {
       void* const address = pointers.of.at(uid);
       require<ShapeError>(reinterpret_cast<std::uintptr_t>(address) % kOperandAlignment == 0,
-                          "conv2d: cudnn: operand at ", address, ", expected an address aligned to ",
+                          "conv2d: cudnn: operand is at address ", address, ", expected an address aligned to ",
                           kOperandAlignment);
       if (address != nullptr) {
         data.at(count) = address;
@@ -248,7 +248,8 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   (void)library(context).handle();          // throws with the reason if there is no handle
   (void)describe(desc, pass, Form::split);  // throws if cuDNN does not support this pass at all
   const std::vector<std::string> all = choices(context, desc, pass, {});
-  require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
+  require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this convolution on ", context.device(),
+                            ", expected another library for it");
   std::exception_ptr refusal;
   auto made = first_planned(all, refusal, [&](const std::string& one) { return plan(context, desc, pass, one); });
   if (made == nullptr) {

@@ -238,8 +238,9 @@ bool can_split(const ConvDesc& desc, ConvPass pass) {
 
 ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
   require<UnsupportedError>(desc.dtype == DType::f32 || desc.dtype == DType::bf16 || desc.dtype == DType::f16,
-                            "conv2d: cudnn computes in f32, bf16 and f16, not in ", desc.dtype);
-  require<UnsupportedError>(desc.pad_mode == PadMode::zero, "conv2d: cudnn has no circular padding");
+                            "conv2d: dtype is ", desc.dtype, ", expected f32, bf16 or f16 with cudnn");
+  require<UnsupportedError>(desc.pad_mode == PadMode::zero,
+                            "conv2d: pad_mode is circular, expected zero: cudnn has no circular padding");
   ConvGraph graph;
   graph.pass = pass;
   const bool fused = form == Form::fused;
@@ -264,7 +265,9 @@ ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
   graph.accumulate = !forward && fused && desc.grad_mode == GradMode::accumulate;
   graph.passes_on = to_weights && fused && !graph.accumulate && graph.weights.dtype != desc.dtype;
   if (form == Form::norm) {
-    require<UnsupportedError>(conv_may_serve_norm(desc, pass), "conv2d: cudnn has no engine that serves a norm here");
+    require<UnsupportedError>(
+        conv_may_serve_norm(desc, pass),
+        "conv2d: cudnn has no engine that serves a norm with this convolution, expected one without a norm");
     graph.norm = desc.norm;
   }
   return graph;
@@ -497,7 +500,7 @@ EngineConfig::EngineConfig(const OperationGraph& graph, const Target& target, co
     : engine_(CUDNN_BACKEND_ENGINE_DESCRIPTOR), config_(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) {
   const std::int64_t count = engine_count(graph);
   require<UnsupportedError>(engine.index >= 0 && engine.index < count, "cuDNN engine ", engine.index,
-                            " does not exist, there are ", count);
+                            " does not exist, expected 0 to ", count - 1);
   engine_.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph.descriptor());
   engine_.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, engine.index);
   if (target.properties != nullptr) {

@@ -77,7 +77,8 @@ Execution::Execution(const Target& target, const ConvDesc& desc, ConvPass pass, 
       config_(graph_, target, algorithm.engine),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   require<UnsupportedError>(allowed(config_, desc), "the engine rounds more than a convolution of ", desc.dtype,
-                            desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
+                            desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may",
+                            ", expected another engine");
   if (target.handle != nullptr) {  // older versions of cuDNN 9 need the handle
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   } else {

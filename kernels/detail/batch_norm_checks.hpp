@@ -16,7 +16,8 @@ inline void check_input(std::string_view op, const TensorView& x) {
   require_compute_dtype(op, "x", x);
   require<ShapeError>(x.shape.rank() >= 2 && x.shape.back() >= 1, op, ": x is ", x.shape,
                       ", expected (N, ..., C) with at least one channel");
-  require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
+  require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides,
+                      " is not contiguous, expected a contiguous tensor");
 }
 
 /// Checks the type of statistics or parameters, in an op without a data tensor: on a GPU f32, on the host f32 or f64.
@@ -71,7 +72,8 @@ inline void check_finalize(std::string_view op, const TensorView& stats, const T
   require_tensor(op, {bias, "bias"}, stats.dtype, Shape{channels});
   require_tensor(op, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
   require<ShapeError>(running_mean.given() == running_var.given(), op, ": running_mean is ",
-                      running_mean.given() ? "given" : "missing", ", running_var is not so");
+                      running_mean.given() ? "given and running_var is missing" : "missing and running_var is given",
+                      ", expected both or neither");
   require_tensor_if_given(op, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
   require_tensor_if_given(op, {running_var, "running_var"}, stats.dtype, Shape{channels});
   require<UsageError>(epsilon > 0, op, ": epsilon is ", epsilon, ", expected more than 0");
@@ -87,14 +89,16 @@ inline void check_apart(std::string_view op, std::initializer_list<Operand> outp
   };
   for (const Operand* out = outputs.begin(); out != outputs.end(); ++out) {
     for (const Operand* other = outputs.begin(); other != out; ++other) {
-      require<ShapeError>(!shared(out->view, other->view), op, ": ", out->name, " overlaps ", other->name);
+      require<ShapeError>(!shared(out->view, other->view), op, ": ", out->name, " overlaps ", other->name,
+                          ", expected memory of its own for each");
     }
     for (const Operand& in : inputs) {
       bool allowed = false;
       for (const TensorView* view : in_place) {
         allowed = allowed || (&in.view == view && out->view.shape == view->shape && out->view.data == view->data);
       }
-      require<ShapeError>(allowed || !shared(out->view, in.view), op, ": ", out->name, " overlaps ", in.name);
+      require<ShapeError>(allowed || !shared(out->view, in.view), op, ": ", out->name, " overlaps ", in.name,
+                          ", expected memory of its own for each");
     }
   }
 }

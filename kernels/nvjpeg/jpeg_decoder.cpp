@@ -275,7 +275,7 @@ class JpegDecoder::State {
       context_.synchronize();
       require_memory();
       require<DataError>(alone == NVJPEG_STATUS_SUCCESS || !is_of_file(alone), "file ", i, " of ", files.size(),
-                         ": nvJPEG: ", text_of(alone));
+                         ": nvJPEG: ", text_of(alone), "; expected a JPEG file that nvJPEG decodes");
       require<Error>(alone == NVJPEG_STATUS_SUCCESS, "nvJPEG: file ", i, " of ", files.size(), ": ", text_of(alone));
     }
     const std::string text = concat("nvJPEG: ", files.size(), " files together: ", text_of(status));
@@ -320,7 +320,7 @@ class JpegDecoder::State {
                                    widths.data(), heights.data());
     }
     require<DataError>(status == NVJPEG_STATUS_SUCCESS, "file ", i, " of ", files.size(),
-                       ": nvJPEG cannot read the header: ", text_of(status));
+                       ": nvJPEG cannot read the header: ", text_of(status), "; expected a JPEG file");
     require<DataError>(channels == 1 || channels == 3, "file ", i, " of ", files.size(), ": ", channels,
                        " channels, expected 1 (grey) or 3 (YCbCr)");
     require<DataError>(widths[0] == file.width && heights[0] == file.height, "file ", i, " of ", files.size(),

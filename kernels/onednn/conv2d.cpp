@@ -166,9 +166,10 @@ class Plan final : public ConvPlan {
 
   void check(const Made& made, bool channels_last) const {
     require<UnsupportedError>(!made.is_reference(), "conv2d: oneDNN has only unoptimised loops (", made.implementation,
-                              ") for this");
-    require<UnsupportedError>(channels_last != method_.blocked, "conv2d: ", choice(),
-                              ": oneDNN wants channels-last activations by itself here");
+                              ") for this convolution, expected optimised ones or another library");
+    require<UnsupportedError>(
+        channels_last != method_.blocked, "conv2d: ", choice(),
+        ": oneDNN chooses channels-last activations by itself here, expected the choice for these");
   }
 
   Method method_;
@@ -177,10 +178,12 @@ class Plan final : public ConvPlan {
 };
 
 std::unique_ptr<ConvPlan> make_plan(Context& context, const ConvDesc& desc, ConvPass pass, Method method) {
-  require<UnsupportedError>(has_type(desc.dtype), "conv2d: onednn takes f32 and bf16, not ", desc.dtype);
-  require<UnsupportedError>(!method.via_f32 || desc.dtype == DType::bf16, "conv2d: ", method.name(),
-                            " is for bf16, not ", desc.dtype);
-  require<UnsupportedError>(desc.pad_mode == PadMode::zero, "conv2d: onednn has no circular padding");
+  require<UnsupportedError>(has_type(desc.dtype), "conv2d: dtype is ", desc.dtype,
+                            ", expected f32 or bf16 with onednn");
+  require<UnsupportedError>(!method.via_f32 || desc.dtype == DType::bf16, "conv2d: ", method.name(), " with dtype ",
+                            desc.dtype, ", expected bf16");
+  require<UnsupportedError>(desc.pad_mode == PadMode::zero,
+                            "conv2d: pad_mode is circular, expected zero: onednn has no circular padding");
   return translate_errors("conv2d", [&] { return std::make_unique<Plan>(context, desc, pass, method); });
 }
 

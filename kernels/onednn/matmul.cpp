@@ -59,7 +59,7 @@ class Plan final : public MatmulPlan {
     const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
     const Made made = make_matmul(lib, a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy, d.activation);
     require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
-                              ") for this");
+                              ") for this product, expected optimised ones or another library");
     const memory::data_type outer = type_of(d.dtype);
     program_.build(made, {a(outer), b(outer), c(type_of(d.c_dtype()))}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                    bias, add_copy);
@@ -71,9 +71,10 @@ class Plan final : public MatmulPlan {
 };
 
 std::unique_ptr<MatmulPlan> make_plan(Context& context, const MatmulDesc& desc, bool via_f32) {
-  require<UnsupportedError>(has_type(desc.dtype), "matmul: onednn takes f32 and bf16, not ", desc.dtype);
-  require<UnsupportedError>(!via_f32 || desc.dtype == DType::bf16, "matmul: ", Plan::name(true), " is for bf16, not ",
-                            desc.dtype);
+  require<UnsupportedError>(has_type(desc.dtype), "matmul: dtype is ", desc.dtype,
+                            ", expected f32 or bf16 with onednn");
+  require<UnsupportedError>(!via_f32 || desc.dtype == DType::bf16, "matmul: ", Plan::name(true), " with dtype ",
+                            desc.dtype, ", expected bf16");
   return translate_errors("matmul", [&] { return std::make_unique<Plan>(context, desc, via_f32); });
 }
 

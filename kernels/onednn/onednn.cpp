@@ -222,7 +222,8 @@ void WorkspaceLayout::write_guard_bands(std::byte* workspace) const {
 void WorkspaceLayout::check_guard_bands(const std::byte* workspace, std::string_view by) const {
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     const std::string damage = damage_of_guard_band(workspace + ends_[i]);
-    require<Error>(damage.empty(), "oneDNN's ", by, ' ', damage, " of range ", i, " of its workspace");
+    require<Error>(damage.empty(), "oneDNN's ", by, ' ', damage, " of range ", i,
+                   " of its workspace, expected no write outside of it");
   }
 }
 

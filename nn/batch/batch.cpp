@@ -13,7 +13,8 @@ const FieldView* Batch::find(StateField field) const {
 
 const TensorView& Batch::view(StateField field) const {
   const FieldView* found = find(field);
-  require<UsageError>(found != nullptr, "the batch has no field '", name_of(field), "'");
+  require<UsageError>(found != nullptr, "the batch has no field '", name_of(field),
+                      "', expected it to be added before");
   return found->view;
 }
 

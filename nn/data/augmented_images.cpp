@@ -127,7 +127,8 @@ void require_augmentation(const AugmentationOptions& o) {
     images::require_crop(*o.crop);
   }
   require<UsageError>(o.pad >= 0 && o.pad <= kMostPad, "pad is ", o.pad, ", expected 0 to ", kMostPad);
-  require<UsageError>(!o.crop || o.pad == 0, "pad is ", o.pad, " with resized parts, expected one of the two");
+  require<UsageError>(!o.crop || o.pad == 0, "pad is ", o.pad,
+                      " and resized parts are on (crop), expected pad 0 or no resized parts");
   require_in("colour jitter: brightness", o.jitter.brightness, 0, kMostFactor);
   require_in("colour jitter: contrast", o.jitter.contrast, 0, kMostFactor);
   require_in("colour jitter: saturation", o.jitter.saturation, 0, kMostFactor);
@@ -177,8 +178,8 @@ AugmentedImages::AugmentedImages(std::unique_ptr<ImageDataset> images, const Aug
       options_(options) {
   require_augmentation(options_);
   require<UsageError>(!options_.reflect || (options_.pad < images_->height() && options_.pad < images_->width()),
-                      "pad is ", options_.pad, " and reflects, images are ", images_->height(), " x ", images_->width(),
-                      ", expected a pad below both sides of an image");
+                      "pad is ", options_.pad, " and reflect is on, images are ", images_->height(), " x ",
+                      images_->width(), ", expected a pad below both sides of an image");
   detail::Hash hash;
   hash.add(images_->fingerprint());
   hash.add(options_.seed);

@@ -81,7 +81,7 @@ DataSplit open_cifar10(const std::string& folder) {
     const bool there = file_exists(path);
     require<DataError>(there || i > 1, path, ": is missing, expected CIFAR-10 in its binary version");
     require<DataError>(!there || complete, folder, "/data_batch_", i - 1, ".bin: is missing, but data_batch_", i,
-                       ".bin is there");
+                       ".bin is there: expected all files before it");
     if (there) {
       append(path, train);
     }

@@ -19,10 +19,10 @@ Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> f
                       " fields, expected at least one of each");
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     require<UsageError>(fields_[i].field != StateField::sample_ids, name_,
-                        ": field 'sample_ids' is the loader's: a sample's number in the data set");
+                        ": field 'sample_ids' is given, expected none: the loader fills it with the samples' numbers");
     for (std::size_t other = 0; other < i; ++other) {
       require<UsageError>(fields_[i].field != fields_[other].field, name_, ": field '", name_of(fields_[i].field),
-                          "' stands twice");
+                          "' stands twice, expected each field once");
     }
   }
 }
@@ -57,9 +57,9 @@ namespace {
 /// one sample.
 SampleField sample_of(const FieldView& given) {
   require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
-                      given.view, ", expected (N, ...)");
+                      given.view, ", expected a tensor (N, ...) of N samples");
   require<UsageError>(given.axes.empty(), "field '", name_of(given.field), "' has axes '", given.axes,
-                      "', expected none: samples first, then as the model counts");
+                      "', expected none: samples come first, the other axes are in the model's order");
   Shape shape;
   for (int axis = 1; axis < given.view.shape.rank(); ++axis) {
     shape.push_back(given.view.shape[axis]);

@@ -29,7 +29,8 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
       found.push_back(*at);
     }
   }
-  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message());
+  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message(),
+                     "; expected a folder that this user may read");
   std::sort(found.begin(), found.end(), [](const fs::directory_entry& a, const fs::directory_entry& b) {
     return a.path().native() < b.path().native();
   });
@@ -39,8 +40,10 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
 bool is_folder(const fs::directory_entry& entry) {
   std::error_code error;
   const fs::file_type type = entry.status(error).type();
-  require<DataError>(type != fs::file_type::not_found, printable(entry.path().native()), ": is a link to nowhere");
-  require<FileError>(type != fs::file_type::none, printable(entry.path().native()), ": ", error.message());
+  require<DataError>(type != fs::file_type::not_found, printable(entry.path().native()),
+                     ": is a link to nothing, expected one to a file or a folder");
+  require<FileError>(type != fs::file_type::none, printable(entry.path().native()),
+                     ": cannot be read: ", error.message(), "; expected a file that this user may read");
   return type == fs::file_type::directory;
 }
 
@@ -60,10 +63,12 @@ bool holds(const fs::path& outer, const fs::path& inner) {
 void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector<fs::path>& images) {
   std::error_code error;
   open.push_back(fs::canonical(folder, error));
-  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message());
+  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message(),
+                     "; expected a folder that this user may read");
   for (auto other = open.begin(); other + 1 != open.end(); ++other) {
-    require<DataError>(!holds(open.back(), *other), printable(folder.native()),
-                       ": is a link to a folder that it lies in: expected an end");
+    require<DataError>(
+        !holds(open.back(), *other), printable(folder.native()),
+        ": is a link to a folder that it lies in, which would be read without end; expected no such link");
   }
   for (const fs::directory_entry& entry : entries_of(folder)) {
     if (is_folder(entry)) {
@@ -112,7 +117,7 @@ FolderList split_classes(const fs::path& root, const fs::path& part, double frac
     }
   }
   require<DataError>(!list.test.empty(), printable(root.native()),
-                     ": every class has one image, expected two to split");
+                     ": every class has one image, expected at least two images in a class, one of them for the test");
   list.about = concat("test images are ", 100 * fraction, " % of each class");
   return list;
 }
@@ -177,14 +182,14 @@ FolderList list_folder(const std::string& folder, double val_fraction, std::uint
     return fs::is_directory(part[0] == '\0' ? root : root / part, ignored);
   };
   require_fraction(val_fraction);
-  require<DataError>(has(""), printable(folder), ": is no folder");
+  require<DataError>(has(""), printable(folder), ": is no folder, expected a folder of images");
   const char* test_part = has("val") ? "val" : "test";
   const bool train = has("train");
   const bool both = train && has(test_part);
   require<UsageError>(both || val_fraction > 0, printable(folder), ": has no folder ", train ? "val or test" : "train",
                       ", expected train and one of val and test in it, or a fraction to split off (--val-fraction)");
   require<UsageError>(!both || val_fraction == 0, "validation fraction is ", val_fraction,
-                      ", expected none (--val-fraction), as ", printable(folder), " has a folder ", test_part);
+                      ", expected 0 (--val-fraction), as ", printable(folder), " has a folder ", test_part);
   FolderList list = both ? given_parts(root, test_part)
                          : split_classes(root, train ? fs::path("train") : fs::path(), val_fraction, seed);
   list.root = list.source = folder;
@@ -206,7 +211,8 @@ void leave_out(FolderList& list, const std::vector<std::string>& left_out, const
   require<DataError>(without == trained.end() && !list.test.empty(), printable(source), ": without ", names.size(),
                      " images that are left out, ",
                      list.test.empty() ? "nothing remains for the test"
-                                       : concat("nothing remains of class ", without - trained.begin()));
+                                       : concat("nothing remains of class ", without - trained.begin()),
+                     "; expected at least one image there");
 }
 
 }  // namespace lockstep::nn::detail

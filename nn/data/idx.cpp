@@ -55,7 +55,8 @@ class GzipSource final : public Source {
  public:
   explicit GzipSource(const std::string& path) : file_(path) {
     constexpr int kGzipOnly = 16;
-    require<OutOfMemory>(inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK, path, ": zlib cannot be set up");
+    require<OutOfMemory>(inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK, path,
+                         ": zlib cannot be set up, expected free memory for it");
   }
   ~GzipSource() override { inflateEnd(&stream_); }
 
@@ -77,7 +78,8 @@ class GzipSource final : public Source {
         continue;
       }
       require<DataError>(status == Z_OK, file_.path(), ": damaged gzip data before byte ", position_ - stream_.avail_in,
-                         ": ", stream_.msg != nullptr ? stream_.msg : "no valid compressed data");
+                         ": ", stream_.msg != nullptr ? stream_.msg : "no valid compressed data",
+                         "; expected an undamaged file: copy it again");
     }
     return done;
   }
@@ -87,7 +89,7 @@ class GzipSource final : public Source {
  private:
   void refill() {
     require<DataError>(position_ < file_.size(), file_.path(), ": ends at byte ", position_,
-                       " in the middle of gzip data");
+                       " in the middle of gzip data, expected the whole file: copy it again");
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(buffer_.size(), file_.size() - position_));
     file_.read(position_, std::as_writable_bytes(std::span(buffer_).first(count)));
     position_ += count;
@@ -149,9 +151,10 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
                        idx.extents[i], " at byte ", 4 + 4 * i, ", expected 1 to ",
                        i == 0 ? std::uint32_t{0xFFFFFFFF} : kMaxSide);
   }
-  require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
+  require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for too many bytes, expected at most ",
+                     kMaxBytes);
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
-                     " bytes, but the file cannot hold more than ", source->most());
+                     " bytes, expected at most the ", source->most(), " that the file can hold");
   // The buffer grows with the data read, because the header of a small compressed file may claim a size that is a
   // thousand times the file's size.
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;

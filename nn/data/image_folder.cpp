@@ -77,7 +77,7 @@ std::string detail::shown(const std::string& root, const std::string& name) {
 images::Header detail::load_picture(const std::string& root, const std::string& name, const std::string& text,
                                     std::vector<std::uint8_t>& bytes) {
   const InputFile file(path_of(root, name));
-  require<DataError>(file.size() <= images::kMaxFileBytes, text, ": ", file.size(), " bytes, expected at most ",
+  require<DataError>(file.size() <= images::kMaxFileBytes, text, ": has ", file.size(), " bytes, expected at most ",
                      images::kMaxFileBytes);
   bytes.resize(static_cast<std::size_t>(file.size()));
   file.read(0, std::as_writable_bytes(std::span(bytes)));
@@ -106,9 +106,9 @@ DataSplit detail::open_pictures(const std::string& spec, const FolderOptions& gi
 }
 
 std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, int part, int threads) {
-  require<UsageError>((options.spec.starts_with("folder:") || detail::is_list(options.spec)) && threads >= 1,
-                      "damaged images of '", options.spec, "' by ", threads,
-                      " threads, expected folder:DIR or list:FILE and at least 1");
+  require<UsageError>(options.spec.starts_with("folder:") || detail::is_list(options.spec), "damaged images: data is '",
+                      options.spec, "', expected folder:DIR or list:FILE");
+  require<UsageError>(threads >= 1, "damaged images: threads is ", threads, ", expected at least 1");
   detail::require_decoders(options.spec);
   FolderList list = detail::list_pictures(options.spec, detail::resolved(options.folder).val_fraction, options.seed);
   std::vector<FolderFile> files = std::move(list.train);

@@ -157,7 +157,7 @@ class Classes {
     if (!numbers_) {
       const auto found = std::lower_bound(names_.begin(), names_.end(), picture.label);
       if (found == names_.end() || *found != picture.label) {
-        throw DataError(concat(of_line(picture), " is no class of ", printable(lists_[0].path)));
+        throw DataError(concat(of_line(picture), ", expected a class of ", printable(lists_[0].path)));
       }
       return found - names_.begin();
     }
@@ -206,7 +206,7 @@ void require_distinct(std::span<const PictureList> lists, std::span<const Listed
     const std::string here = concat(place(lists[picture.list].path, picture.line), ": ", printable(picture.name));
     const std::string there = place(lists[before.list].path, before.line);
     require<DataError>(before.label == picture.label, here, " has label ", printable(picture.label), " and in ", there,
-                       ' ', printable(before.label), ", expected one");
+                       ' ', printable(before.label), ", expected the same label in both");
     require<DataError>(!split, here, " stands in ", there,
                        " too, expected each picture once where a fraction is split off");
   }
@@ -231,7 +231,8 @@ std::string above_of(const fs::path& list, const fs::path& root) {
   const auto real = [](const fs::path& folder) {
     std::error_code error;
     fs::path found = fs::canonical(folder.empty() ? fs::path(".") : folder, error);
-    require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message());
+    require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message(),
+                       "; expected a folder that this user may read");
     return found;
   };
   const std::string way = real(list.parent_path()).lexically_relative(real(root)).native();
@@ -291,7 +292,7 @@ FolderList combined_lists(std::span<const PictureList> lists, double val_fractio
     (test ? list.test : list.train).push_back({std::move(pictures[i].name), labels[i]});
   }
   require<DataError>(!list.test.empty(), printable(lists[0].path),
-                     ": every class has one image, expected two to split");
+                     ": every class has one image, expected at least two images in a class, one of them for the test");
   list.source = lists[0].path;
   list.about = split ? concat("test images are ", 100 * val_fraction, " % of each class")
                      : concat("test images are those of ", printable(lists[1].path));
@@ -303,11 +304,11 @@ FolderList list_lists(const std::string& paths, double val_fraction, std::uint64
   const std::vector<std::string> files = paths_of_lists(paths);
   const bool both = files.size() == 2;
   require<UsageError>(!both || !file_exists(paths), "data is '", kKind, paths,
-                      "', whose comma is in the name of a file: the names of lists have no comma in them");
+                      "', a file with a comma in its name, expected a name without: a comma stands between two lists");
   require<UsageError>(both || val_fraction > 0, printable(paths),
                       ": one list, expected list:TRAIN,VAL, or a fraction to split off (--val-fraction)");
   require<UsageError>(!both || val_fraction == 0, "validation fraction is ", val_fraction,
-                      ", expected none (--val-fraction) with two lists");
+                      ", expected 0 (--val-fraction) with two lists");
   const fs::path root = fs::path(files[0]).parent_path();
   std::vector<PictureList> lists;
   lists.reserve(files.size());

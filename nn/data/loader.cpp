@@ -28,7 +28,7 @@ std::size_t aligned(std::size_t bytes) {
 std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
   std::int64_t bytes = 0;
   require<UsageError>(!__builtin_mul_overflow(rows, row_bytes, &bytes) && bytes < (std::int64_t{1} << 48),
-                      "loader: ", rows, " rows of ", row_bytes, " bytes are more than a batch can be");
+                      "loader: ", rows, " rows of ", row_bytes, " bytes, expected a batch of less than 2^48 bytes");
   return static_cast<std::size_t>(bytes);
 }
 
@@ -57,9 +57,9 @@ TensorView view_of(std::byte* data, const SampleField& field, std::int64_t rows)
 }
 
 void check_amounts(const LoaderOptions& options) {
-  require<UsageError>(options.workers >= 0 && options.workers <= Loader::kMaxWorkers, "loader: ", options.workers,
-                      " workers, expected 0 to ", Loader::kMaxWorkers);
-  require<UsageError>(options.prefetch >= 1 && options.prefetch <= Loader::kMaxPrefetch, "loader: prefetch ",
+  require<UsageError>(options.workers >= 0 && options.workers <= Loader::kMaxWorkers, "loader: workers is ",
+                      options.workers, ", expected 0 to ", Loader::kMaxWorkers);
+  require<UsageError>(options.prefetch >= 1 && options.prefetch <= Loader::kMaxPrefetch, "loader: prefetch is ",
                       options.prefetch, ", expected 1 to ", Loader::kMaxPrefetch);
 }
 
@@ -272,10 +272,12 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
   check_amounts(options);
   const std::int64_t batches = sampler.batches(options.skipped);
   require<UsageError>(options.epoch >= 0 && options.batch >= 0 && options.batch < batches, "loader: start at batch ",
-                      options.batch, " of epoch ", options.epoch, ", expected 0 to ", batches - 1, " and at least 0");
-  require<UsageError>(sampler.options().size == dataset.size(), "loader: sampler for ", sampler.options().size,
-                      " samples, but ", dataset.name(), " has ", dataset.size());
-  require<DeviceError>(memory.device() == Device::cpu(), "loader: memory on ", memory.device(), ", expected the host");
+                      options.batch, " of epoch ", options.epoch, ", expected a batch of 0 to ", batches - 1,
+                      " and an epoch of at least 0");
+  require<UsageError>(sampler.options().size == dataset.size(), "loader: the sampler is for ", sampler.options().size,
+                      " samples, expected one for the ", dataset.size(), " samples of ", dataset.name());
+  require<DeviceError>(memory.device() == Device::cpu(), "loader: the memory resource is on ", memory.device(),
+                       ", expected one of the host");
   impl_ = std::make_unique<Impl>(dataset, sampler, options);
   const std::int64_t rows = sampler.capacity();
   const Layout layout(dataset, sampler);

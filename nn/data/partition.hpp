@@ -17,8 +17,8 @@ struct Partition {
 /// have one element more than all other parts. Callers use this function to divide a batch over ranks or devices, and a
 /// rank's share over micro-batches. Throws UsageError unless total >= 0 and 0 <= index < parts.
 [[nodiscard]] inline Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
-  require<UsageError>(total >= 0 && index >= 0 && index < parts, "part ", index, " of ", total, " in ", parts,
-                      " parts, expected nothing negative and an index below the number of parts");
+  require<UsageError>(total >= 0 && index >= 0 && index < parts, "partition: total is ", total, ", parts is ", parts,
+                      " and index is ", index, ", expected total >= 0 and 0 <= index < parts");
   const std::int64_t least = total / parts;
   const std::int64_t larger = total % parts;
   return {index * least + std::min(index, larger), least + (index < larger ? 1 : 0)};

@@ -210,8 +210,8 @@ images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent) {
 
 void require_decoders(const std::string& data) {
   require<UsageError>(images::available(), "data is '", data,
-                      "', and this build reads no JPEG and PNG files: install libjpeg-turbo and libpng (apt-get "
-                      "install libjpeg-dev libpng-dev) and configure with -DLOCKSTEP_IMAGES=ON");
+                      "', and this build reads no JPEG and PNG files, expected one that does: install libjpeg-turbo "
+                      "and libpng (apt-get install libjpeg-dev libpng-dev) and configure with -DLOCKSTEP_IMAGES=ON");
 }
 
 FolderOptions resolved(FolderOptions options) {

@@ -128,17 +128,19 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   require<UsageError>(options.size > 0 && options.batch_size > 0, "sampler: ", options.size, " samples in batches of ",
                       options.batch_size, ", expected positive numbers");
   require<UsageError>(options.ranks > 0 && options.rank >= 0 && options.rank < options.ranks, "sampler: rank ",
-                      options.rank, " of ", options.ranks, " ranks");
+                      options.rank, " of ", options.ranks, " ranks, expected 0 <= rank < ranks");
   require<UsageError>(options.batch_size >= options.ranks, "batch size ", options.batch_size,
                       " is smaller than the number of ranks, ", options.ranks, ": expected at least one sample a rank");
   options_.parts = options.parts == 0 ? options.ranks : options.parts;
-  require<UsageError>(options_.parts > 0 && options_.parts % options.ranks == 0, "sampler: ", options.parts,
-                      " parts for ", options.ranks, " ranks, expected a multiple");
+  require<UsageError>(options_.parts > 0 && options_.parts % options.ranks == 0, "sampler: parts is ", options.parts,
+                      ", expected a multiple of the ", options.ranks, " ranks, or 0 for one part a rank");
   require<UsageError>(options.batch_size >= options_.parts, "batch size ", options.batch_size,
-                      " is smaller than the number of parts, ", options_.parts);
+                      " is smaller than the number of parts, ", options_.parts,
+                      ": expected at least one sample a part");
   require<UsageError>(options.chunk >= 0, "sampler: chunks of ", options.chunk, " samples, expected at least 0");
   require<UsageError>(options.keep_last || options.batch_size <= options.size, "batch size ", options.batch_size,
-                      " is larger than the data set, ", options.size, " samples");
+                      " is larger than the data set, ", options.size,
+                      " samples: expected keep_last or a smaller batch");
   batches_ = batches(0);
 }
 
@@ -168,7 +170,7 @@ Partition Sampler::part_of_share(std::int64_t samples, std::int64_t part) const 
 
 std::int64_t Sampler::samples(std::int64_t batch, std::int64_t skipped) const {
   const std::int64_t all = batches(skipped);
-  require<UsageError>(batch >= 0 && batch < all, "sampler: batch ", batch, ", expected 0 to ", all - 1);
+  require<UsageError>(batch >= 0 && batch < all, "sampler: batch is ", batch, ", expected 0 to ", all - 1);
   return std::min(options_.batch_size, options_.size - skipped - batch * options_.batch_size);
 }
 

@@ -43,7 +43,7 @@ std::int64_t windows_of(const TokenIds& file, std::int64_t length) {
 
 std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr<const TokenIds>> files,
                         std::int64_t length) {
-  require<UsageError>(length >= 1, name, ": windows of ", length, " tokens, expected 1 or more");
+  require<UsageError>(length >= 1, name, ": length is ", length, " tokens a window, expected 1 or more");
   std::int64_t windows = 0;
   std::int64_t longest = 0;
   for (const std::unique_ptr<const TokenIds>& file : files) {
@@ -51,7 +51,7 @@ std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr
     longest = std::max(longest, file->size());
   }
   require<DataError>(windows >= 1, name, ": the longest of ", files.size(), files.size() == 1 ? " file" : " files",
-                     " has ", longest, " tokens, expected more than the ", length, " of a window");
+                     " has ", longest, " tokens, expected more than the ", length, " tokens of a window");
   return windows;
 }
 
@@ -83,8 +83,8 @@ TokenFile::TokenFile(const std::string& path) : file_(std::make_unique<MappedFil
     offset_ = kHeaderBytes;
     require<DataError>(count >= 1, shown, ": its header says ", count, " tokens, expected 1 or more");
     const std::uint64_t whole = offset_ + static_cast<std::uint64_t>(count) * width_;
-    require<DataError>(bytes == whole, shown, ": ", bytes, " bytes, expected the ", whole, " of a header and ", count,
-                       " tokens");
+    require<DataError>(bytes == whole, shown, ": ", bytes, " bytes, expected ", whole, " bytes for a header and ",
+                       count, " tokens");
     size_ = count;
     return;
   }
@@ -191,10 +191,11 @@ TokenFolder find_token_files(const std::string& folder) {
       found.validation.push_back(at->path().string());
     }
   }
-  require<FileError>(!error, printable(folder), ": cannot be read: ", error.message());
+  require<FileError>(!error, printable(folder), ": cannot be read: ", error.message(),
+                     "; expected a folder that this user may read");
   for (auto [files, word] : {std::pair(&found.train, "train"), std::pair(&found.validation, "val")}) {
     require<DataError>(!files->empty(), printable(folder), ": holds no file of tokens called ", word, ".bin or NAME_",
-                       word, "_001.bin");
+                       word, "_001.bin, expected at least one");
     std::sort(files->begin(), files->end());
   }
   return found;

@@ -50,12 +50,15 @@ NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<
                       printable(name), ", expected a name of UTF-8 without control characters, at most ", kLongestName,
                       " bytes, since files have it");
   for (const NodeId input : node.inputs) {
-    require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
-                        model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
-    require<ShapeError>(
-        node.layer->reads_tokens() == (model_.input_kind_ == InputKind::tokens && input.index == 0), "model ",
-        model_.name_, ": layer ", node.layer->name(), " reads ",
-        node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
+    require<StateError>(
+        input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ", model_.name_, ": layer ",
+        node.layer->name(),
+        " has an input that is no node of this model, expected one that input() or add() of it returned");
+    require<ShapeError>(node.layer->reads_tokens() == (model_.input_kind_ == InputKind::tokens && input.index == 0),
+                        "model ", model_.name_, ": layer ", node.layer->name(), " reads ",
+                        node.layer->reads_tokens()
+                            ? "tokens, and its input holds numbers; expected the model's input of tokens"
+                            : "numbers, and its input holds tokens; expected an embedding between them");
   }
   try {
     node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
@@ -93,8 +96,8 @@ std::int64_t ModelBuilder::channels(NodeId node) const {
 
 void ModelBuilder::require_all_channels(const std::string& name, NodeId x) const {
   require<ShapeError>(channels(x) == shape(x).back(), "model ", model_.name_, ": layer ", name, " would take ",
-                      shape(x).back(), " channels where ", channels(x),
-                      " are meant, the others being padding; put a convolution in front of it");
+                      shape(x).back(), " channels of its input, of which only ", channels(x),
+                      " are no padding; expected a convolution in front of it");
 }
 
 const Shape& ModelBuilder::shape(NodeId node) const {
@@ -102,11 +105,12 @@ const Shape& ModelBuilder::shape(NodeId node) const {
 }
 
 Model ModelBuilder::build() {
-  require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
+  require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers, expected at least one");
   const Node& last = model_.nodes_.back();
-  require<ShapeError>(last.channels == last.shape.back(), "model ", model_.name_, ": its output has ", last.channels,
-                      " channels, which are stored as ", last.shape.back(),
-                      "; end it with a layer that makes channels of its own, a convolution or a linear layer");
+  require<ShapeError>(
+      last.channels == last.shape.back(), "model ", model_.name_, ": its output has ", last.channels,
+      " channels, which are stored as ", last.shape.back(),
+      "; expected a model that ends with a layer that makes channels of its own, a convolution or a linear layer");
   model_.require_training();
   return std::exchange(model_, Model{});
 }

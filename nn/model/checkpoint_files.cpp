@@ -24,7 +24,8 @@ std::pair<std::int64_t, std::int64_t> checksum_of(const std::string& path) {
 /// entry `name`.
 std::string require_plain(const std::string& name, const std::string& list) {
   std::string source = concat(list, ": ", printable(name));
-  require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");
+  require<DataError>(name.find('/') == std::string::npos, source,
+                     " has a / in its name, expected the name of a file in the folder");
   return source;
 }
 

@@ -58,7 +58,7 @@ std::vector<Model::Parameter> Model::parameters() const {
         Parameter& tied = list[place->second];
         require<ShapeError>(tied.spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
                             parameter.spec.name, " has shape ", tied.spec.shape, " in one layer and ",
-                            parameter.spec.shape, " in another");
+                            parameter.spec.shape, " in another, expected one shape");
         parameter.spec.embedding_table |= tied.spec.embedding_table;
         parameter.spec.last |= tied.spec.last;
         parameter.writes = std::exchange(tied.writes, 0) + 1;
@@ -71,8 +71,8 @@ std::vector<Model::Parameter> Model::parameters() const {
   std::int64_t room = kMostValues;
   for (const Parameter& parameter : list) {
     const std::int64_t values = parameter.spec.stored_shape().numel();
-    require<ShapeError>(values <= room, "model ", name_, ": more than ", kMostValues, " parameters with ",
-                        parameter.spec.name, " of shape ", parameter.spec.shape);
+    require<ShapeError>(values <= room, "model ", name_, ": parameter ", parameter.spec.name, " has shape ",
+                        parameter.spec.shape, ", expected at most ", kMostValues, " values in all parameters");
     room -= values;
   }
   const std::unordered_set<std::string> frozen(frozen_.begin(), frozen_.end());
@@ -203,8 +203,9 @@ Model Model::reading(InputKind kind) const {
   const auto pixels = [](InputKind k) { return k != InputKind::tokens; };
   require<UsageError>(kind == input_kind_ ||
                           (pixels(kind) && pixels(input_kind_) && input_shape_.rank() == 3 && input_shape_.back() == 3),
-                      "model ", name_, " reads ", input_shape_, " as ", lockstep::nn::name_of(input_field(input_kind_)),
-                      ", not as ", lockstep::nn::name_of(input_field(kind)), "; only images (H, W, 3) have two forms");
+                      "model ", name_, " is given ", lockstep::nn::name_of(input_field(kind)), ", expected ",
+                      lockstep::nn::name_of(input_field(input_kind_)), " ", input_shape_,
+                      "; only images (H, W, 3) have two forms");
   Model model = *this;
   model.input_kind_ = kind;
   return model;

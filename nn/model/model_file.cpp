@@ -180,7 +180,8 @@ void read_model(const TensorFile& file, Context& context, ParameterSet& paramete
 }
 
 void write_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
-  require<UsageError>(metadata.count("format") == 0, "metadata: the name 'format' is taken, expected another one");
+  require<UsageError>(metadata.count("format") == 0,
+                      "metadata: a name is 'format', which the file format uses itself; expected another name");
   write_pieces(path, context, model_pieces(parameters), {}, metadata);
 }
 
@@ -192,7 +193,8 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
   if (error) {
     std::error_code ignored_error;
     fs::remove(temporary, ignored_error);
-    throw DataError(concat(path, ": cannot be replaced: ", error.message()));
+    throw DataError(
+        concat(path, ": cannot be replaced: ", error.message(), "; expected a file that this user may replace"));
   }
   const std::string folder = fs::path(path).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);

@@ -56,8 +56,9 @@ TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
 
 /// Throws ShapeError or DeviceError unless `view` is host memory of shape `shape`. `what` is "parameter" or "buffer".
 void require_host_value(const char* what, const std::string& name, const Shape& shape, const TensorView& view) {
-  require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", given is ", view.shape);
-  require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': given is on ", view.device,
+  require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", the given tensor ", view.shape,
+                      ", expected equal shapes");
+  require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': the given tensor is on ", view.device,
                        ", expected host memory");
 }
 
@@ -65,7 +66,7 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   for (const auto& [name, view] : arenas) {
     for (const auto& [other_name, other] : arenas) {
       require<ShapeError>(name == other_name || !overlaps(view, other), "parameters: the memory lent for ", name,
-                          " and that for ", other_name, " overlap");
+                          " and that for ", other_name, " overlap, expected memory of its own for each");
     }
   }
 }
@@ -217,14 +218,14 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
 int ParameterSet::find(const std::string& name) const {
   const auto found =
       std::find_if(infos_.begin(), infos_.end(), [&](const ParameterInfo& info) { return info.spec.name == name; });
-  require<UsageError>(found != infos_.end(), "there is no parameter '", name, "'");
+  require<UsageError>(found != infos_.end(), "there is no parameter '", name, "', expected a name of parameters()");
   return static_cast<int>(found - infos_.begin());
 }
 
 int ParameterSet::find_buffer(const std::string& name) const {
   const auto found = std::find_if(buffer_specs_.begin(), buffer_specs_.end(),
                                   [&](const BufferSpec& spec) { return spec.name == name; });
-  require<UsageError>(found != buffer_specs_.end(), "there is no buffer '", name, "'");
+  require<UsageError>(found != buffer_specs_.end(), "there is no buffer '", name, "', expected a name of buffers()");
   return static_cast<int>(found - buffer_specs_.begin());
 }
 
@@ -258,7 +259,8 @@ TensorView ParameterSet::gradient(int index) const {
 
 TensorView ParameterSet::gradient_in(int index, const TensorView& arena) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
-  require<UsageError>(info.spec.trainable, "parameter '", info.spec.name, "' is frozen: it has no gradient");
+  require<UsageError>(info.spec.trainable, "parameter '", info.spec.name,
+                      "' is frozen and has no gradient, expected a parameter that trains");
   return part(arena, info.offset, info.spec.stored_shape());
 }
 
@@ -310,7 +312,7 @@ void ParameterSet::write(Context& context, const std::string& name, const Tensor
 
 void ParameterSet::shard_states(std::vector<comm::Shards> ranges, int rank, int ranks) {
   require<StateError>(state_names().empty(),
-                      "parameters: the optimizer's states exist, expected shard_states() before them");
+                      "parameters: shard_states() is called after states were added, expected it before");
   std::int64_t end = 0;
   for (const comm::Shards& range : ranges) {
     require<ShapeError>(

@@ -9,7 +9,7 @@
 namespace lockstep::nn {
 
 void StateRegistry::add(State state) {
-  require<StateError>(!state.name.empty(), "states: the name is empty, expected one");
+  require<StateError>(!state.name.empty(), "states: the name of a state is empty, expected at least one character");
   require<StateError>(find(state.name) == nullptr, "states: there is a state '", state.name,
                       "' already, expected another name");
   states_.push_back(std::move(state));
@@ -38,7 +38,7 @@ TensorView StateRegistry::view(std::string_view name) const {
 
 const State& StateRegistry::of(std::string_view name) const {
   const State* const state = find(name);
-  require<StateError>(state != nullptr, "there is no state '", name, "'");
+  require<StateError>(state != nullptr, "there is no state '", name, "', expected one that was added");
   return *state;
 }
 

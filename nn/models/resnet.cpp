@@ -85,11 +85,12 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
   const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(), [=](const Kind& k) { return k.depth == depth; });
   require<UsageError>(kind != kKinds.end(), "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
   constexpr std::int64_t kMost = 1 << 20;
-  require<UsageError>(width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 &&
-                          width.group_width <= kMost &&
-                          (kind->bottleneck || (width.groups == 1 && width.group_width == 64)),
-                      "resnet: ", width.groups, " groups of ", width.group_width, ", expected 1 to ", kMost,
-                      " of each, and of depth 18 and 34, which have no bottlenecks, 1 of 64");
+  require<UsageError>(
+      width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 && width.group_width <= kMost,
+      "resnet: ", width.groups, " groups of width ", width.group_width, ", expected 1 to ", kMost, " of each");
+  require<UsageError>(kind->bottleneck || (width.groups == 1 && width.group_width == 64), "resnet: ", width.groups,
+                      " groups of width ", width.group_width, ", expected 1 group of width 64 for depth ", depth,
+                      ", which has no bottlenecks");
 
   ModelBuilder builder = ModelBuilder::for_images(name_of(depth, width), {image, image, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 64, {.kernel = 7, .stride = 2, .pad = 3});
@@ -161,13 +162,15 @@ Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int6
 
 Model make_model(const ModelRequest& request) {
   if (request.name == "mlp") {
-    require<UsageError>(!request.zero_init_residual, "zero_init_residual is on for mlp, which has no residual blocks");
+    require<UsageError>(!request.zero_init_residual,
+                        "zero_init_residual is on for mlp, which has no residual blocks; expected it off");
     return mlp({request.height, request.width, 3}, request.hidden, request.classes);
   }
-  require<UsageError>(request.hidden.empty(), "model ", request.name, " takes no hidden sizes, only mlp does");
+  require<UsageError>(request.hidden.empty(), "model ", request.name,
+                      " is given hidden sizes, expected none: only mlp has them");
   if (request.name == "airbench94") {
     require<UsageError>(!request.zero_init_residual,
-                        "zero_init_residual is on for airbench94, which has no residual blocks");
+                        "zero_init_residual is on for airbench94, which has no residual blocks; expected it off");
     return airbench94({.classes = request.classes, .height = request.height, .width = request.width});
   }
   for (const int depth : {20, 32, 44, 56, 110}) {
@@ -177,8 +180,8 @@ Model make_model(const ModelRequest& request) {
   }
   for (const LargeModel& large : kLargeModels) {
     if (request.name == name_of(large.depth, large.width)) {
-      require<UsageError>(request.height == request.width, "model ", request.name, " takes square images, these are ",
-                          request.height, " x ", request.width);
+      require<UsageError>(request.height == request.width, "model ", request.name, ": images are ", request.height,
+                          " x ", request.width, ", expected square ones");
       return resnet(large.depth, request.classes, request.height, large.width, request.zero_init_residual);
     }
   }

@@ -50,7 +50,9 @@ std::string text_of(const LossScale& scale) {
 }
 
 void require_loss_scale(const LossScale& scale) {
-  require<UsageError>(scale.kind != LossScale::Kind::automatic, "the loss scale is auto, expected it resolved");
+  require<UsageError>(
+      scale.kind != LossScale::Kind::automatic,
+      "the loss scale is auto, expected dynamic, off or a number: resolve auto for the data type before");
   if (!scale.scales()) {
     return;
   }

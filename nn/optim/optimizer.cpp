@@ -273,7 +273,7 @@ ops::ArenaUpdate Optimizer::update_of(const TensorView& learning_rate, std::int6
 void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
   const ops::ArenaUpdate update = update_of(learning_rate, begin, end);
   require<StateError>(!sums_.given() || has_sums_, "optimizer: update() of ", name_of(options_),
-                      " with divided states, expected update_shards()");
+                      " with states divided over ranks, expected update_shards()");
   std::transform(states_.begin(), states_.end(), state_ranges_.begin(),
                  [&](const TensorView& state) { return parameters_.state_range(state, begin, end); });
   parameters_.changed();

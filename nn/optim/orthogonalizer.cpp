@@ -34,7 +34,9 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
     }
   }
   throw UnsupportedError(concat("orthogonalizer: no product ", desc.a_shape(), " x ", desc.b_shape(), " of ",
-                                desc.dtype, " on ", context.device(), " gives the same bits in every run"));
+                                desc.dtype, " on ", context.device(),
+                                " gives the same bits in every run, expected a matrix that a library multiplies so: "
+                                "use another optimizer than muon"));
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ Orthogonalizer::Orthogonalizer(Context& context, const std::vector<Matrix>& matr
   for (const Matrix& matrix : matrices) {
     require<ShapeError>(matrix.rows >= 1 && matrix.columns >= 1 && matrix.offset >= 0, "orthogonalizer: a matrix (",
                         matrix.rows, ", ", matrix.columns, ") at ", matrix.offset,
-                        ", expected at least one row and column");
+                        ", expected at least one row and column and an offset of at least 0");
     by_shape[{matrix.rows, matrix.columns}].push_back(matrix);
   }
   for (auto& [shape, all] : by_shape) {

@@ -89,7 +89,7 @@ void require_schedule(const Schedule& schedule) {
   require<UsageError>(factor <= 1 && (linear ? factor >= 0 : factor > 0), "schedule: the factor of the warm-up is ",
                       factor, ", expected ", linear ? "0" : "above 0", " to 1");
   require<UsageError>(linear || schedule.warmup_factor, "schedule: a ", name_of(schedule.warmup),
-                      " warm-up has no factor, expected one");
+                      " warm-up has no warmup_factor, expected one above 0");
 }
 
 void describe(Schema& schema, Schedule& schedule) {

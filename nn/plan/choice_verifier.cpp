@@ -348,7 +348,8 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   require<UsageError>(plan != nullptr, "choices: no library computes ", call, " on ", context.device(),
-                      " as our own kernel does: ", refused_.empty() ? std::string() : refused_.back());
+                      " with the results of our own kernel, expected at least one: ",
+                      refused_.empty() ? std::string() : refused_.back());
   return plan;
 }
 

@@ -231,11 +231,12 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     }
   }
   require<UsageError>(!best.choice.empty() || any_deterministic, "choices: ", nn::describe(call), " on ",
-                      context.device(), " has no ", options.deterministic ? "deterministic " : "", "candidate",
-                      refusal);
+                      context.device(), " has no ", options.deterministic ? "deterministic " : "",
+                      "candidate, expected at least one", refusal);
   require<UsageError>(!best.choice.empty(), "choices: ", nn::describe(call), " on ", context.device(),
                       ": every candidate needs more than the limit of ", options.workspace_limit,
-                      " bytes of workspace, or than there are; the least is ", least, refusal);
+                      " bytes of workspace, or than there are; expected room for the least, ", least, " bytes",
+                      refusal);
   return {std::move(best), std::move(best_plan)};
 }
 

@@ -19,8 +19,8 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
   std::vector<std::size_t> placed;  // indices of the lifetimes that already have an offset, sorted by offset
   for (const std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
-    require<ShapeError>(life.first <= life.last, "plan_memory: lifetime ", i, " ends at ", life.last,
-                        " before it begins at ", life.first);
+    require<ShapeError>(life.first <= life.last, "plan_memory: lifetime ", i, " ends at ", life.last, " and begins at ",
+                        life.first, ", expected the end after the beginning");
     const std::size_t bytes = align_up(life.bytes, alignment);
     plan.sum_bytes += bytes;
     std::size_t offset = 0;

@@ -166,7 +166,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 }
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
-  require<UnsupportedError>(checks() || !plan.serves_norm(), "there is no bare pass to compare it with");
+  require<UnsupportedError>(checks() || !plan.serves_norm(),
+                            "it serves a norm, expected a pass without one before, to compare it with");
   // Fills the outputs with NaN. An element that the plan does not write, or to which it only adds, stays NaN and fails
   // the comparison.
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -199,8 +200,8 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     } else if (i < 4 * channels) {
       scale = std::abs(expected_[i % channels]);
     }
-    require<UnsupportedError>(std::abs(got[i] - expected_[i]) <= kTolerance * scale, "it gives ", got[i], " where ",
-                              "the bare pass and the norm's own give ", expected_[i]);
+    require<UnsupportedError>(std::abs(got[i] - expected_[i]) <= kTolerance * scale, "it gives ", got[i], ", expected ",
+                              expected_[i], ", as the pass without a norm and the norm's own kernel give");
   }
 }
 

@@ -72,21 +72,22 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(options.loss != Loss::huber || (std::isfinite(options.huber_delta) && options.huber_delta > 0),
                       "plan: huber_delta is ", options.huber_delta, ", expected a positive, finite number");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
-  require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 with dtype ", options.dtype,
-                      ", expected f32");
+  require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 is on and dtype is ", options.dtype,
+                      ", expected dtype f32 or tf32 off");
   require<UsageError>(
       !options.two_labels || (options.loss == Loss::cross_entropy && options.weights == LossWeights::none),
       "plan: two labels a sample with the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
-      "', expected a loss over classes, and none");
+      "', expected a loss over classes and no weights");
   layout_.two_labels = options.two_labels && mode == Mode::train;
   require<UsageError>(!options.input_gradient || model.input_kind() == InputKind::values,
                       "plan: input_gradient of model ", model.name(), ", whose input is ",
                       name_of(input_field(model.input_kind())), ", expected values");
-  require<UsageError>((!options.vjp && !options.jvp) ||
-                          (mode == Mode::train && options.loss == Loss::given && options.input_gradient &&
-                           options.kept_apart && options.recompute == Recompute::off && options.beside == nullptr),
-                      "plan: ", options.vjp ? "vjp" : "jvp",
-                      ", expected also a given loss, input_gradient, kept_apart, no recompute and no second context");
+  require<UsageError>(
+      (!options.vjp && !options.jvp) ||
+          (mode == Mode::train && options.loss == Loss::given && options.input_gradient && options.kept_apart &&
+           options.recompute == Recompute::off && options.beside == nullptr),
+      "plan: ", options.vjp ? "vjp" : "jvp",
+      " is on, expected also a given loss, input_gradient, kept_apart, no recompute and no second context");
   require_computed_on(context.device(), options.dtype);
   require<UsageError>(beside_ != &context && (beside_ == nullptr || beside_->device() == context.device()),
                       "plan: beside is ",
@@ -132,7 +133,9 @@ void Plan::bind(const ParameterSet& parameters, StepState& state, const Buffer& 
 }
 
 void Plan::bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace) {
-  require<StateError>(mode_ != Mode::train, "plan: it trains, expected parameters that may be written");
+  require<StateError>(
+      mode_ != Mode::train,
+      "plan: a plan that trains is bound to constant parameters, expected parameters that may be written");
   bind_slots(parameters, state, workspace);
 }
 
@@ -141,9 +144,10 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
   require_memory("plan: workspace", workspace, contents_.workspace_bytes, parameters.values().device);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
                       ", expected at least ", batch_);
-  require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
-                      scaled_loss_ ? "scaled, but the parameters hold no loss scale"
-                                   : "not scaled, but the parameters hold a loss scale");
+  require<StateError>(
+      mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
+      scaled_loss_ ? "scaled and the parameters hold no loss scale" : "not scaled and the parameters hold a loss scale",
+      ", expected both or neither");
   kept_.assign(1, {});
   set_ = 0;
   device_ = workspace.device;
@@ -213,9 +217,9 @@ void Plan::bind_state(std::size_t slot, const StepState& state, std::int64_t fir
 }
 
 void Plan::use(const StepState& state, std::int64_t first) {
-  require<StateError>(bound_, "plan: use before bind");
-  require<ShapeError>(first >= 0 && first <= state.batch() - batch_, "plan: samples from ", first, " of a state of ",
-                      state.batch(), ", expected 0 to ", state.batch() - batch_);
+  require<StateError>(bound_, "plan: use() is called before bind(), expected bind() first");
+  require<ShapeError>(first >= 0 && first <= state.batch() - batch_, "plan: the first sample is ", first,
+                      " of a state of ", state.batch(), " samples, expected 0 to ", state.batch() - batch_);
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
     if (contents_.slots[i].kind == SlotKind::state) {
       bind_state(i, state, first);
@@ -226,13 +230,14 @@ void Plan::use(const StepState& state, std::int64_t first) {
 }
 
 const TensorView& Plan::output() const {
-  require<StateError>(bound_, "plan: output before bind");
+  require<StateError>(bound_, "plan: output() is called before bind(), expected bind() first");
   return frame_[contents_.output];
 }
 
 const TensorView& Plan::bound(SlotId slot, const char* what) const {
   require<StateError>(bound_ && slot.valid(), "plan: ", what,
-                      bound_ ? concat(" of a plan without PlanOptions::", what) : " before bind");
+                      bound_ ? concat(" of a plan without it, expected PlanOptions::", what)
+                             : " is read before bind(), expected bind() first");
   return frame_[slot];
 }
 
@@ -288,7 +293,7 @@ void Plan::guard(Context& context, const Call& call, bool check) {
       }
       const std::string damage = damage_of_guard_band(band);
       require<Error>(damage.empty(), call.layer, ' ', call.op, ": ", damage, " of '", slot->name, "' (", slot->bytes,
-                     " bytes)");
+                     " bytes), expected no write outside of it");
     }
   });
 }
@@ -346,7 +351,7 @@ void Plan::jvp(Context& context) {
 
 void Plan::run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
                      const CallRecord& record) {
-  require<StateError>(bound_, "plan: run before bind");
+  require<StateError>(bound_, "plan: run() is called before bind(), expected bind() first");
   const auto tell = [&](const Call& call) {
     if (written) {
       for (const int parameter : call.gradients) {
@@ -389,7 +394,7 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
 }
 
 int Plan::add_kept(const TensorView& workspace) {
-  require<StateError>(bound_, "plan: add_kept before bind");
+  require<StateError>(bound_, "plan: add_kept() is called before bind(), expected bind() first");
   const std::size_t bytes = contents_.kept_apart ? contents_.kept_bytes : contents_.workspace_bytes;
   require_memory("plan: workspace", workspace, bytes, device_);
   Kept more{frame_, again_, static_cast<std::byte*>(workspace.data)};

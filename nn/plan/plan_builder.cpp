@@ -82,7 +82,8 @@ PlanContents PlanBuilder::build() {
   for (std::size_t i = 1; i < nodes.size(); ++i) {
     current_ = static_cast<int>(i);
     nodes[i].layer->plan(*this);
-    require<StateError>(nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
+    require<StateError>(nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(),
+                        " set no output, expected its plan() to call set_output()");
   }
   contents_.output = nodes_.back().output;
   const bool given = training() && options_.loss == Loss::given;
@@ -168,9 +169,10 @@ void PlanBuilder::plan_jvp() {
     current_ = static_cast<int>(i);
     const Layer& layer = *node().layer;
     require<UnsupportedError>(static_cast<bool>(here().tangents), "plan: layer ", layer.name(), " of kind '",
-                              layer.kind(), "' has no rule for tangents (jvp)");
+                              layer.kind(), "' has no rule for tangents (jvp), expected a layer with one, or no jvp");
     here().tangents(*this);
-    require<StateError>(here().tangent.valid(), "plan: ", layer.name(), " set no tangent");
+    require<StateError>(here().tangent.valid(), "plan: ", layer.name(),
+                        " set no tangent, expected its rule to call set_tangent()");
   }
   contents_.output_tangent = here().tangent;
   call_once(
@@ -207,7 +209,7 @@ SlotId PlanBuilder::new_slot(SlotInfo info) {
 SlotId PlanBuilder::parameter_slot(const std::string& name, SlotKind kind, DType dtype) {
   const auto found = parameter_index_.find(name);
   require<StateError>(found != parameter_index_.end(), "plan: layer ", node().layer->name(), " asks for parameter ",
-                      name, ", which it did not declare");
+                      name, ", expected one that its parameters() lists");
   return new_slot({.name = name,
                    .kind = kind,
                    .dtype = dtype,
@@ -226,7 +228,7 @@ SlotId PlanBuilder::weight(const std::string& name) {
 SlotId PlanBuilder::buffer(const std::string& name) {
   const auto found = buffer_index_.find(name);
   require<StateError>(found != buffer_index_.end(), "plan: layer ", node().layer->name(), " asks for buffer ", name,
-                      ", which it did not declare");
+                      ", expected one that its buffers() lists");
   return new_slot({.name = name,
                    .kind = SlotKind::buffer,
                    .dtype = statistics_dtype(),
@@ -258,7 +260,7 @@ bool PlanBuilder::may_overwrite_input(int i) const {
 }
 
 void PlanBuilder::set_output(SlotId slot) {
-  require<StateError>(!here().output.valid(), "plan: ", node().layer->name(), " set its output twice");
+  require<StateError>(!here().output.valid(), "plan: ", node().layer->name(), " set its output twice, expected once");
   here().output = slot;
 }
 
@@ -321,11 +323,13 @@ SlotId PlanBuilder::scratch(std::size_t bytes) {
 
 SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
   const SlotInfo& root = info_of(of);
-  require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
+  require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name,
+                      ", expected a slot of the workspace, e.g. of activation()");
   const SlotId slot =
       new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = options_.reuse_memory ? of.index : -1});
-  require<ShapeError>(contents_.slots.back().bytes <= info_of(of).bytes, "plan: ", name,
-                      " is larger than the slot that it takes over");
+  require<ShapeError>(contents_.slots.back().bytes <= info_of(of).bytes, "plan: ", name, " has ",
+                      contents_.slots.back().bytes, " bytes, expected at most the ", info_of(of).bytes,
+                      " of the slot that it takes over");
   return slot;
 }
 
@@ -368,7 +372,7 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
 }
 
 SlotId PlanBuilder::all_gather(const std::string& op, SlotId own, const std::string& name) {
-  require<StateError>(options_.exchange.given(), "plan: ", op, " without PlanOptions::exchange");
+  require<StateError>(options_.exchange.given(), "plan: ", op, " needs other ranks, expected PlanOptions::exchange");
   require<StateError>(
       context_ != options_.beside, "plan: ", op,
       " runs at the same time as other calls, expected it on the plan's stream, as the other exchanges are");
@@ -496,7 +500,8 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
   const auto count = std::count_if(gradients.begin(), gradients.end(), read);
   require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
                       " says that it takes ", node().layer->gradients_taken(),
-                      " gradients of its output, and its backward reads ", count, " of ", gradients.size());
+                      " gradients of its output, and its backward reads ", count, " of ", gradients.size(),
+                      ", expected all of them");
 }
 
 bool PlanBuilder::first_input_gradient(int i) const {

@@ -39,7 +39,8 @@ std::string_view name_of(Precision precision) {
       return known.text;
     }
   }
-  throw UsageError(concat("there is no computing in ", precision.dtype, precision.tf32 ? " with tf32" : ""));
+  throw UsageError(concat("there is no precision of ", precision.dtype, precision.tf32 ? " with tf32" : "",
+                          ", expected fp32, tf32, bf16, fp16 or f64"));
 }
 
 void require_computed_on(Device device, DType dtype) {

@@ -50,7 +50,7 @@ void require_virtual_ranks(const RunRequest& r) {
   require<UsageError>(all == 0 || (all > 0 && std::has_single_bit(static_cast<std::uint64_t>(all))),
                       "the number of virtual ranks is ", all, ", expected a power of two");
   require<UsageError>(all % r.ranks == 0, all, " virtual ranks on ", r.ranks,
-                      " ranks, expected a number of ranks that divides them");
+                      " ranks, expected a number of ranks that divides the number of virtual ranks");
   require<UsageError>(all == 0 || r.accumulate == 1, r.accumulate, " micro-batches an update with ", all,
                       " virtual ranks, expected 1: each virtual rank is a micro-batch, so take more of them");
 }

@@ -30,7 +30,8 @@ void require_views_fit(TestTimeAugmentation views, const Shape& image) {
   for (const TestTimeView& view : test_time_views(views)) {
     const std::int64_t reach = std::abs(view.shift);
     require<UsageError>(reach == 0 || (image.rank() == 3 && image[0] > reach && image[1] > reach), "test views are ",
-                        name_of(views), " for images ", image, ", expected more than ", reach, " pixel a side");
+                        name_of(views), " for images ", image, ", expected images (H, W, C) of more than ", reach,
+                        " pixel a side");
   }
 }
 
@@ -39,16 +40,18 @@ void show_view(const TestTimeView& view, const TensorView& images, const TensorV
                       " and out is ", out.shape, ", expected (N, H, W, C), both");
   require<DTypeError>(images.dtype == DType::u8 && out.dtype == DType::u8, "test views: images are ", images.dtype,
                       " and out is ", out.dtype, ", expected u8");
-  require<ShapeError>(images.is_contiguous() && out.is_contiguous(), "test views: expected contiguous tensors");
-  require<DeviceError>(images.device == Device::cpu() && out.device == Device::cpu(),
-                       "test views: expected host memory");
-  require<ShapeError>(!overlaps(images, out), "test views: images and out overlap");
+  require<ShapeError>(images.is_contiguous() && out.is_contiguous(), "test views: images have strides ", images.strides,
+                      " and out has ", out.strides, ", expected contiguous tensors");
+  require<DeviceError>(images.device == Device::cpu() && out.device == Device::cpu(), "test views: images are on ",
+                       images.device, " and out is on ", out.device, ", expected host memory");
+  require<ShapeError>(!overlaps(images, out),
+                      "test views: images and out overlap, expected memory of its own for each");
   const std::int64_t height = images.shape[1];
   const std::int64_t width = images.shape[2];
   const std::int64_t channels = images.shape[3];
   const std::int64_t reach = std::abs(view.shift);
   require<UsageError>(images.shape.numel() == 0 || (height > reach && width > reach), "test views: images are ", height,
-                      " x ", width, " and move by ", reach, ", expected more pixels a side");
+                      " x ", width, " and move by ", reach, ", expected more than ", reach, " pixel a side");
   const auto* from = images.as<std::uint8_t>();
   auto* to = out.as<std::uint8_t>();
   const std::int64_t pixels = height * width * channels;

@@ -189,13 +189,15 @@ void TimelineFile::start(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status there = std::filesystem::status(path, error);
   if (std::filesystem::exists(there)) {
-    require<UsageError>(std::filesystem::is_regular_file(there), path, ": is no file, expected one, or nothing");
+    require<UsageError>(std::filesystem::is_regular_file(there), path,
+                        ": is no file, expected a timeline to replace, or nothing");
     std::string begin(kBegin.size(), '\0');
     std::ifstream in(path, std::ios::binary);
-    require<FileError>(in.is_open(), path, ": cannot be opened");
+    require<FileError>(in.is_open(), path,
+                       ": cannot be opened, expected a timeline that this user may read, or nothing");
     in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
     require<UsageError>(in.gcount() == 0 || begin == kBegin, path,
-                        ": is there and no timeline, expected one, which is replaced, or nothing");
+                        ": is another file than a timeline, expected a timeline to replace, or nothing");
   }
   replace_file(path, concat(kBegin, kEnd));
 }
@@ -256,7 +258,8 @@ void TimelineFile::finish() {
   if (error) {
     std::error_code ignored;
     std::filesystem::remove(temporary_, ignored);
-    throw WriteError(concat(path_, ": cannot be replaced: ", error.message()));
+    throw WriteError(
+        concat(path_, ": cannot be replaced: ", error.message(), "; expected a file that this user may replace"));
   }
 }
 

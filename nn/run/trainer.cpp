@@ -225,7 +225,7 @@ void Trainer::require_same_state() {
 
 void Trainer::step() {
   Impl& s = *impl_;
-  require<StateError>(s.feed.is_open(), "trainer: step() before start()");
+  require<StateError>(s.feed.is_open(), "trainer: step() is called before start(), expected start() first");
   if (s.behind) {
     s.step.synchronize();
     s.open_feed();
@@ -361,8 +361,8 @@ std::vector<double> Trainer::samples_seen() {
 
 void Trainer::restore(const Position& position, const std::vector<double>& samples_seen) {
   Impl& s = *impl_;
-  require<ShapeError>(samples_seen.size() == s.samples_seen.size(), "restore: ", samples_seen.size(),
-                      " numbers of samples seen, expected ", s.samples_seen.size());
+  require<ShapeError>(samples_seen.size() == s.samples_seen.size(), "restore: samples_seen has ", samples_seen.size(),
+                      " numbers, expected one for each of the ", s.samples_seen.size(), " ranks");
   s.share.go_to(position);
   s.step.synchronize();
   s.samples_seen = samples_seen;

@@ -46,14 +46,15 @@ double seconds_of(const Plan& plan) {
 ParameterSet const& checked(const ParameterSet& parameters, const Model& model, const InferenceOptions& options) {
   require<UsageError>(options.max_batch >= 1, "inference: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "inference: the parameters of model ",
-                      model.name(), " are for ", parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+                      model.name(), " are for ", parameters.weight_dtype(), ", expected ", options.plan.dtype,
+                      " as in the plan");
   const std::vector<Model::Parameter> expected = model.parameters();
   const auto infos = parameters.parameters();
   bool same = infos.size() == expected.size() && parameters.buffers().size() == model.buffers().size();
   for (std::size_t i = 0; same && i < infos.size(); ++i) {
     same = infos[i].spec.name == expected[i].spec.name && infos[i].spec.shape == expected[i].spec.shape;
   }
-  require<UsageError>(same, "inference: the parameters are of another model than ", model.name());
+  require<UsageError>(same, "inference: the parameters are of another model, expected those of ", model.name());
   return parameters;
 }
 
@@ -257,7 +258,7 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
   Impl& s = *impl_;
   s.again.known = false;
   require<UsageError>(in.size() == out.size(), "inference: ", in.size(), " inputs and ", out.size(),
-                      " outputs, expected as many");
+                      " outputs, expected an output for each input");
   s.samples.resize(std::max(s.samples.size(), in.size()));
   for (std::size_t i = 0; i < in.size(); ++i) {
     try {

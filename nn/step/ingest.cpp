@@ -39,7 +39,7 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
   };
   const bool input = field == StateField::images || field == StateField::values || field == StateField::tokens;
   require<ShapeError>(!input || field == input_field(layout.input_kind), "model ", layout.model, " takes no ",
-                      name_of(field), ": its input is ", name_of(input_field(layout.input_kind)));
+                      name_of(field), ", expected ", name_of(input_field(layout.input_kind)), " as its input");
   switch (field) {
     case StateField::sample_ids:
       return {"n", {}, "the sample ids"};
@@ -65,10 +65,10 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
     case StateField::shares:
     case StateField::other_shares:
       require<ShapeError>(layout.two_labels, "model ", layout.model, " takes no ", name_of(field),
-                          ": it is planned without, or evaluated (PlanOptions::two_labels)");
+                          ", expected a training plan with PlanOptions::two_labels");
       return field == StateField::other_labels ? shape_of_label(layout) : FieldShape{"n", {}, "the share of a label"};
     default:
-      throw UsageError(concat("a batch has no field '", name_of(field), "'"));
+      throw UsageError(concat("a batch has no field '", name_of(field), "', expected a field of samples"));
   }
 }
 
@@ -87,7 +87,7 @@ struct Fitted {
 /// Checks that the caller's view `given` has the axes and extents that the model expects of the field.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
-  require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
+  require<ShapeError>(view.given(), shape.noun, " is missing, expected a view of memory");
   Fitted fitted{.samples = 1, .axes = given.axes.empty() ? shape.axes : std::string_view(given.axes)};
   const std::string_view axes = fitted.axes;
   require<ShapeError>(static_cast<int>(axes.size()) == view.shape.rank(), shape.noun, " has shape ", view.shape,
@@ -102,9 +102,9 @@ Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& g
     }
     const std::size_t at = shape.axes.find(letter);
     require<ShapeError>(at != std::string_view::npos, shape.noun, " has an axis '", std::string(1, letter), "' (", axes,
-                        "), model ", layout.model, " takes ", shape.axes);
+                        "), expected an axis of ", shape.axes, " as model ", layout.model, " takes them");
     require<ShapeError>(axes.rfind(letter) == i, shape.noun, " has two axes '", std::string(1, letter), "' (", axes,
-                        "); only n may stand more than once");
+                        "), expected each axis once; only n may stand more than once");
     const std::int64_t expected = shape.sample[static_cast<int>(at) - 1];
     require<ShapeError>(extent == expected, shape.noun, " has ", extent, " ", words_of(letter, shape), ", model ",
                         layout.model, " takes ", expected);
@@ -183,8 +183,8 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
   };
   const auto need = [&](StateField field) {
     const bool answer = field == StateField::labels || field == StateField::targets;
-    require<UsageError>(count(field) > 0, "the batch has no field '", name_of(field), "', model ", layout.model,
-                        " needs it", answer ? " for its loss (PlanOptions::loss)" : "");
+    require<UsageError>(count(field) > 0, "the batch has no field '", name_of(field), "', expected it for model ",
+                        layout.model, answer ? " for its loss (PlanOptions::loss)" : "");
   };
   need(input_field(layout.input_kind));
   if (needs_answers) {
@@ -201,7 +201,8 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
   std::int64_t samples = -1;
   std::string_view first;
   for (const FieldView& field : fields) {
-    require<UsageError>(count(field.field) == 1, "the batch has field '", name_of(field.field), "' more than once");
+    require<UsageError>(count(field.field) == 1, "the batch has field '", name_of(field.field),
+                        "' more than once, expected each field once");
     const std::int64_t here = samples_of(layout, field);
     require<ShapeError>(samples < 0 || here == samples, "the batch has ", samples, " samples in ", first, " and ", here,
                         " in ", name_of(field.field), ", expected as many in each");

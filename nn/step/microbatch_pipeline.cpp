@@ -84,7 +84,7 @@ void MicrobatchPipeline::take(Slot& slot) {
       open_.clear();
     }
     const double bad = slot.metrics[2];
-    require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
+    require<DataError>(bad == 0, bad, " labels of a batch are no class, expected 0 to the number of classes - 1");
     if (slot.step != 0 && (open_.empty() || open_.back().sums != slot.sums)) {
       open_.push_back({.sums = slot.sums});
     }
@@ -112,7 +112,7 @@ void MicrobatchPipeline::take(Slot& slot) {
       return;
     }
     require<DataError>(weighted || sum != 0, "step ", slot.step,
-                       " had no samples that count on any rank; it changed nothing");
+                       " had no samples that count on any rank, expected at least one; it changed nothing");
     require<DataError>(divides, "step ", slot.step, ": the weights of its samples sum to ", sum / slot.sample_weight,
                        " over all ranks, expected a positive, finite number; it changed nothing");
   }

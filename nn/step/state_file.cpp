@@ -569,7 +569,7 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
   require<UsageError>(parameters.state_shards().empty() || parameters.shard_ranks() == control.size(),
                       "state of a train step: ", parameters.shard_ranks(),
                       " ranks have divided the optimizer's states, and the communicator has ", control.size(),
-                      ", expected all of them");
+                      ", expected equal numbers");
   comm::require_same_on_all_ranks(control, parameters.states().text());
   WholeStates states(context, parameters, control.rank() == 0);
   states.gather(control);
@@ -609,7 +609,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
   require_ranks(step, control.size());
   step.require_not_averaged("save_state()");
   require<UsageError>(metadata.count(kSteps) == 0 && metadata.count(kMicrobatches) == 0, "metadata: the names '",
-                      kSteps, "' and '", kMicrobatches, "' are taken, expected others");
+                      kSteps, "' and '", kMicrobatches, "' are the step's own, expected other names");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
   if (step.steps() > 0) {  // before the first step, the evaluation buffers already hold the averages

@@ -58,7 +58,7 @@ const TapeOptions& checked(const TapeOptions& options, const ParameterSet& param
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(options.slots >= 1, "tape: slots is ", options.slots, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "tape: the parameters are for ",
-                      parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+                      parameters.weight_dtype(), ", expected ", options.plan.dtype, " as in the plan");
   require<UsageError>(options.stream >= 0 && options.stream < kStreams, "tape: stream is ", options.stream,
                       ", expected 0 to ", kStreams - 1);
   return options;
@@ -225,8 +225,9 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
 void Tape::check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
                  std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
-  require<UsageError>(s.options.parameter_gradients || in_gradient.given(),
-                      "tape: backward() of constant parameters without a view for the gradient of the input");
+  require<UsageError>(
+      s.options.parameter_gradients || in_gradient.given(),
+      "tape: backward() of constant parameters has nothing to write, expected a view for the gradient of the input");
   const std::int64_t samples = s.slots[s.slot_in_use(pass)].samples;
   s.out.field = StateField::targets;
   s.out.view = out_gradient;
@@ -234,8 +235,8 @@ void Tape::check(std::int64_t pass, const TensorView& out_gradient, const Tensor
   s.in.view = in_gradient;
   s.in.axes = in_axes;
   const std::int64_t given = samples_of(s.plan.layout(), s.out);
-  require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, pass ", pass, " has ",
-                      samples);
+  require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, expected ", samples,
+                      " as pass ", pass);
   require_floating("tape: the gradient of the output", out_gradient);
   require_usable(s.context, "tape: the gradient of the output", out_gradient, false);
   if (in_gradient.given()) {
@@ -261,7 +262,7 @@ void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorVi
                std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
   require<StateError>(s.plan_options.vjp, "tape: the option vjp is false, expected true for vjp()");
-  require<UsageError>(in_gradient.given(), "tape: vjp() without a view for the gradient of the input");
+  require<UsageError>(in_gradient.given(), "tape: vjp() has no memory for the gradient of the input, expected a view");
   check(pass, out_gradient, in_gradient, out_axes, in_axes);
   const Impl::Slot& slot = s.with_out_gradient(pass);
   s.plan.vjp(s.context);
@@ -280,8 +281,8 @@ void Tape::jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView
   s.out.view = out_tangent;
   s.out.axes = out_axes;
   const std::int64_t given = samples_of(s.plan.layout(), s.in);
-  require<ShapeError>(given == samples, "the tangent of the input has ", given, " samples, pass ", pass, " has ",
-                      samples);
+  require<ShapeError>(given == samples, "the tangent of the input has ", given, " samples, expected ", samples,
+                      " as pass ", pass);
   require_output(s.plan.layout(), s.out, samples);
   require_floating("tape: the tangent of the input", in_tangent);
   require_usable(s.context, "tape: the tangent of the input", in_tangent, false);

@@ -636,7 +636,8 @@ std::size_t TrainStep::tree_bytes() const {
   return impl_->virtual_ranks.tree_bytes();
 }
 void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
-  require<StateError>(impl_->added == 0, "train step: continue_from() between add() and update()");
+  require<StateError>(impl_->added == 0,
+                      "train step: continue_from() between add() and update(), expected update() before");
   require_not_averaged("continue_from()");
   impl_->pipeline.flush();
   impl_->steps = steps;
@@ -659,7 +660,7 @@ void TrainStep::require_not_averaged(const char* call) const {
 
 void TrainStep::evaluate(const Batch& batch) {
   Impl& s = *impl_;
-  require<StateError>(s.added == 0, "train step: evaluate() between add() and update()");
+  require<StateError>(s.added == 0, "train step: evaluate() between add() and update(), expected update() before");
   const std::int64_t valid = s.valid_rows(batch, s.plans.evaluate.layout());
   const int state = s.pipeline.begin(
       batch, {.learning_rate = 0, .sample_weight = 1, .valid = valid, .epoch = batch.epoch, .weight_sum = 0});
@@ -709,7 +710,7 @@ void TrainStep::check_replicas(comm::Communicator& control) {
 std::string TrainStep::non_finite_gradients(std::int64_t step, comm::Communicator& control) {
   Impl& s = *impl_;
   require<StateError>(s.check.has_value(),
-                      "train step: non_finite_gradients() without TrainStepOptions::check_gradients");
+                      "train step: non_finite_gradients() without checks, expected TrainStepOptions::check_gradients");
   s.pipeline.poll();
   require<StateError>(!s.pipeline.metrics_of(step).empty(), "train step: non_finite_gradients(", step,
                       "), expected one of the last steps that are done, up to ", s.pipeline.finished().step);
@@ -722,7 +723,8 @@ void TrainStep::synchronize() {
 }
 
 void TrainStep::record_into(SpanRecorder* recorder) {
-  require<StateError>(impl_->added == 0, "train step: record_into() between add() and update()");
+  require<StateError>(impl_->added == 0,
+                      "train step: record_into() between add() and update(), expected update() before");
   impl_->trace.record_into(recorder, impl_->plans, *impl_->reducer);
 }
 SpanRecorder* TrainStep::recorder() const {

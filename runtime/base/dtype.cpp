@@ -23,7 +23,8 @@ constexpr std::array<Entry, 8> kTable{{{DType::f32, "f32", 4, true},
 
 const Entry& entry(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
-  require<DTypeError>(index < kTable.size(), "dtype: value ", index, ", expected one of the ", kTable.size(), " types");
+  require<DTypeError>(index < kTable.size(), "dtype: the number is ", index, ", expected one of the ", kTable.size(),
+                      " types");
   return kTable[index];
 }
 

@@ -175,7 +175,8 @@ Schema& Schema::group(std::string name) {
 
 Option& Schema::own(std::string name, std::string type, std::string help, std::function<std::string()> text,
                     std::function<bool(const std::string&)> read) {
-  require<StateError>(find(name) == nullptr, "schema: '", name, "' is described a second time");
+  require<StateError>(find(name) == nullptr, "schema: '", name,
+                      "' is described a second time, expected each name once");
   Option& option = options_.emplace_back();
   option.name = std::move(name);
   option.type = std::move(type);

@@ -44,9 +44,10 @@ Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream>
       stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
       memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
   require_processor();  // checked for GPUs, too, because a CudaContext also runs host kernels
-  require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
+  require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device(),
+                       ", expected both on one device");
   require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
-                       memory_->device());
+                       memory_->device(), ", expected both on one device");
 }
 
 CpuContext::CpuContext(const Options& options)

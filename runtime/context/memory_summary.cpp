@@ -74,7 +74,7 @@ HostMemory read_host_memory(const std::string& root) {
   const auto total = field(root + "/proc/meminfo", "MemTotal:");
   const auto available = field(root + "/proc/meminfo", "MemAvailable:");
   require<UnsupportedError>(total.has_value() && available.has_value(), "memory summary: ", root,
-                            "/proc/meminfo has no MemTotal and MemAvailable");
+                            "/proc/meminfo has no MemTotal or no MemAvailable, expected both");
   memory.total = *total * 1024;
   memory.available = *available * 1024;
   memory.resident = field(root + "/proc/self/status", "VmRSS:").value_or(0) * 1024;

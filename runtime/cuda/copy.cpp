@@ -97,8 +97,8 @@ void cuda_copy(Context& context, const TensorView& src, const TensorView& dst) {
   const auto [loops, from, to] = order_loops(src, dst);
   require<UnsupportedError>(src.dtype == dst.dtype && has_rows(loops), "copy from ", src, " with strides ", src.strides,
                             " to ", dst, " with strides ", dst.strides,
-                            ": between GPUs, and on one, both must be of one type and have contiguous rows (on one "
-                            "GPU ops::strided_copy does the rest)");
+                            ": expected one type and contiguous rows in both, between GPUs and on one (on one GPU "
+                            "ops::strided_copy does the rest)");
   if (src.device != dst.device) {
     auto& staging = cuda::Staging::of(context);
     if (!staging.reaches(src.device == context.device() ? dst : src)) {

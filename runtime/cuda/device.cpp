@@ -81,7 +81,7 @@ void require_cuda_device(Device device) {
     throw DeviceError(concat(device, " cannot be used: ", lockstep::why_no_gpus()));
   }
   require<DeviceError>(device.index >= 0 && device.index < count, device, " does not exist: this process can use ",
-                       count, " CUDA device(s)");
+                       count, " CUDA device(s), expected one of them");
 }
 
 }  // namespace detail

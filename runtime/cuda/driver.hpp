@@ -24,7 +24,8 @@ Function driver_function(const char* name, Device device) {
 #else
   LOCKSTEP_CUDA_CHECK(device, cudaGetDriverEntryPoint(name, &pointer, cudaEnableDefault, &found));
 #endif
-  require<CudaError>(found == cudaDriverEntryPointSuccess && pointer != nullptr, "the driver has no ", name);
+  require<CudaError>(found == cudaDriverEntryPointSuccess && pointer != nullptr, "the driver has no function ", name,
+                     ", expected a newer driver");
   return reinterpret_cast<Function>(pointer);
 }
 

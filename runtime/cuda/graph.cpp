@@ -57,10 +57,10 @@ class Capture {
     ended_ = !capturing;
     require<StateError>(status != cudaErrorStreamCaptureUnjoined, "graph capture on ", device_,
                         ": a stream waited for an event of the capture (fork) and was not waited for at the end of it "
-                        "(join)");
+                        "(join), expected a wait for that stream");
     require<StateError>(status != cudaErrorStreamCaptureInvalidated, "graph capture on ", device_,
-                        ": a call was made that is not allowed during a capture and that nobody reported, e.g. memory "
-                        "given back or a wait for the device");
+                        ": a call was made that is not allowed during a capture and that nobody reported, expected no "
+                        "call such as memory given back or a wait for the device");
     cuda::check(status, "cudaStreamEndCapture(stream_, &captured.graph)", device_);
   }
 

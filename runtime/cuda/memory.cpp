@@ -22,7 +22,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
 }
 
 [[noreturn]] void throw_unaligned(std::size_t alignment, const char* call, Device device) {
-  throw UnsupportedError(concat("allocate: ", call, " on ", device, " does not align to ", alignment, " bytes"));
+  throw UnsupportedError(concat("allocate: ", call, " on ", device, " does not align to ", alignment,
+                                " bytes, expected a smaller alignment"));
 }
 
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, const MemoryUsage& usage, std::size_t limit, Device device) {
@@ -31,7 +32,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
   LOCKSTEP_CUDA_CHECK(device, cudaMemGetInfo(&free, &total));
   throw OutOfMemory(concat("requested ", bytes, " bytes, in use ", usage.in_use, ", cached ", usage.cached,
                            ", free on the device ", free, " of ", total, ", limit ",
-                           limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
+                           limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device,
+                           ", expected room within the limit and the free memory"));
 }
 
 /// Waits for queued work that may still use the memory, because CUDA does not guarantee that freeing memory waits for
@@ -274,8 +276,8 @@ void* PinnedMemoryResource::allocate(std::size_t bytes, std::size_t alignment, S
   const cudaError_t status = cudaMallocHost(&pointer, bytes);
   if (status == cudaErrorMemoryAllocation) {
     cuda::ignore(status);
-    throw OutOfMemory(
-        concat("requested ", bytes, " bytes of page-locked host memory through ", device_, ": the system refused"));
+    throw OutOfMemory(concat("requested ", bytes, " bytes of page-locked host memory through ", device_,
+                             ": the system refused, expected that much memory to lock"));
   }
   cuda::check(status, "cudaMallocHost(&pointer, bytes)", device_);
   if (!aligned(pointer, alignment)) {

@@ -147,7 +147,8 @@ class CudaPoint final : public Timeline {
     const cuda::DeviceGuard guard(device_);
     const bool captured = cuda_is_capturing(device_, stream);
     require<StateError>(!captured || !timing_,
-                        "record: the stream is being captured into a graph, where events with timing have no time");
+                        "record: the stream is being captured into a graph, where events with timing have no time; "
+                        "expected an event without timing");
     LOCKSTEP_CUDA_CHECK(device_, cudaEventRecord(event_, stream));
     captured_ = captured;
     waits_ = std::move(waits);
@@ -183,7 +184,8 @@ class CudaPoint final : public Timeline {
  private:
   void require_time() const {
     require<StateError>(!captured_,
-                        "the event was last recorded in a graph, where it is complete at no time of its own");
+                        "the event was last recorded in a graph, where it has no time of its own; expected a record "
+                        "outside of a graph");
   }
 
   const Device device_;
@@ -226,7 +228,8 @@ class CudaEventState final : public EventState {
   [[nodiscard]] double seconds_since(const EventState& earlier) const override {
     const auto from = static_cast<const CudaEventState&>(earlier).latest();
     const auto to = latest();
-    require<StateError>(from != nullptr && to != nullptr, "seconds_since: an event was never recorded");
+    require<StateError>(from != nullptr && to != nullptr,
+                        "seconds_since: an event was never recorded, expected a record of both events before");
     from->wait(0);  // returns at once, because the event is complete; rethrows the failure if the stream's work failed
     to->wait(0);
     const cuda::DeviceGuard guard(device);
@@ -335,7 +338,8 @@ class CudaStreamState final : public StreamState {
     EventPoint point = event->point();
     if (!point.complete()) {
       require<StateError>(!cuda_is_capturing(device, stream_),
-                          "wait: the stream is being captured, and a graph cannot wait for a host event");
+                          "wait: the stream is being captured, and a graph cannot wait for a host event; expected the "
+                          "wait before the capture");
       wait_for_host(point);
       waits_->add(std::move(point));
     } else if (fails([&] { point.wait(); })) {

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void throw_absent(const Device& device) {
-  throw DeviceError(concat(device, ": this build has no CUDA; configure with -DLOCKSTEP_CUDA=ON"));
+  throw DeviceError(concat(device, ": this build has no CUDA, expected one with -DLOCKSTEP_CUDA=ON"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::string clean(std::string path) {
     path.pop_back();
   }
   require<DataError>(!path.empty() && path != "/" && path != "." && path != "..", "folder '", path,
-                     "': expected a path that can be replaced");
+                     "': expected the path of a folder that can be replaced");
   return path;
 }
 
@@ -63,7 +63,8 @@ void remove_leftover(const std::string& path) {
 // fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
-  require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
+  require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error),
+                     "; expected a folder that this user may write");
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
@@ -77,7 +78,8 @@ bool swap_names(const std::string& a, const std::string& b) {
     return true;
   }
   require<FileError>(errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, b,
-                     ": cannot be put in place: ", std::strerror(errno));
+                     ": cannot be put in place: ", std::strerror(errno),
+                     "; expected a folder that this user may write");
 #else
   (void)a;
   (void)b;
@@ -90,7 +92,8 @@ bool swap_names(const std::string& a, const std::string& b) {
 AtomicFolder::AtomicFolder(std::string path, Replace replace) : path_(clean(std::move(path))), replace_(replace) {
   std::error_code error;
   fs::create_directories(parent_of(path_), error);
-  require<FileError>(!error, parent_of(path_), ": cannot be made: ", error.message());
+  require<FileError>(!error, parent_of(path_), ": cannot be made: ", error.message(),
+                     "; expected a folder above it that this user may write");
   recover_folder(path_);
   require<DataError>(!file_exists(path_) || fs::is_directory(path_, error), path_,
                      ": is not a folder, expected one or nothing");
@@ -112,7 +115,7 @@ std::string AtomicFolder::file(const std::string& name) const {
 }
 
 void AtomicFolder::commit(int keep) {
-  require<StateError>(!committed_, path_, ": commit() called twice");
+  require<StateError>(!committed_, path_, ": commit() called twice, expected one call");
   sync_folder(temporary_);
   // Moves the new folder to PATH, the former PATH to PATH.1, and so on. Each old folder stays complete until a newer
   // folder has taken its name.
@@ -146,7 +149,8 @@ std::string AtomicFolder::put_in_place(const std::string& from, const std::strin
 void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  require<FileError>(!error, path, ": cannot be deleted: ", error.message());
+  require<FileError>(!error, path, ": cannot be deleted: ", error.message(),
+                     "; expected a folder that this user may write");
 }
 
 std::string find_folder(const std::string& path) {

@@ -31,7 +31,7 @@ std::uint64_t regular_size(const std::string& path, int descriptor) {
   if (::fstat(descriptor, &status) != 0) {
     fail(path, "cannot be examined", errno);
   }
-  require<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
+  require<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file, expected one");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -103,7 +103,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
       }
       fail(path_, "cannot be read", errno);
     }
-    require<DataError>(got > 0, path_, ": ends at byte ", offset, ", expected ", out.size(), " more");
+    require<DataError>(got > 0, path_, ": ends at byte ", offset, ", expected ", out.size(), " more bytes");
     out = out.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
   }
@@ -128,13 +128,14 @@ MappedFile::~MappedFile() {
 
 std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t count) const {
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
-                     " from ", offset, " on");
+                     " bytes from byte ", offset, " on");
   if (count > 0) {
     ahead(offset, count);  // called before the size check, because the file may shrink while ahead() waits
   }
   // Checks the present size, because access to a page after the end of the file would end the process.
   const std::uint64_t now = file_.current_size();
-  require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
+  require<DataError>(now >= size(), path(), ": has ", now, " bytes, expected at least the ", size(),
+                     " that it had when it was opened");
   if (count == 0) {
     return {};
   }
@@ -165,7 +166,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
-  require<StateError>(descriptor_ >= 0, path_, ": written to after finish()");
+  require<StateError>(descriptor_ >= 0, path_, ": is written to after finish(), expected all writes before");
   write_all(path_, descriptor_, bytes);
 }
 
@@ -174,7 +175,7 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::finish() {
-  require<StateError>(descriptor_ >= 0, path_, ": finish() called twice");
+  require<StateError>(descriptor_ >= 0, path_, ": finish() called twice, expected one call");
   if (::fsync(descriptor_) != 0) {
     fail(path_, "cannot be made durable", errno);
   }

@@ -42,9 +42,10 @@ FolderLock::FolderLock(const std::string& folder) {
   }
   const std::string holder = read_lock_holder(file_);
   ::close(file_);
-  require<FileError>(reason == EWOULDBLOCK, path, ": cannot be locked: ", std::strerror(reason));
+  require<FileError>(reason == EWOULDBLOCK, path, ": cannot be locked: ", std::strerror(reason),
+                     "; expected a file system with locks");
   throw UsageError(concat(folder, ": another run writes there (", holder,
-                          "), expected a folder of this run's own, or that it has ended"));
+                          "), expected a folder of this run's own, or the end of the other run"));
 }
 
 FolderLock::~FolderLock() {

@@ -73,7 +73,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
  private:
   // Stores a value at the parser's position: as the root, at the end of the open array, or as the last key's member.
   Json* put(Json value) {
-    require<DataError>(++values_ <= limits_.values, source_, ": more than ", limits_.values, " JSON values");
+    require<DataError>(++values_ <= limits_.values, source_, ": holds too many JSON values, expected at most ",
+                       limits_.values);
     Json* place = &root_;
     if (!open_.empty()) {
       if (auto* array = std::get_if<Json::Array>(&JsonAccess::value(*open_.back()))) {
@@ -90,8 +91,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool open(Json container) {
-    require<DataError>(open_.size() < static_cast<std::size_t>(limits_.depth), source_, ": JSON nested more than ",
-                       limits_.depth, " levels deep");
+    require<DataError>(open_.size() < static_cast<std::size_t>(limits_.depth), source_,
+                       ": JSON is nested too deep, expected at most ", limits_.depth, " levels");
     open_.push_back(put(std::move(container)));
     return true;
   }
@@ -207,7 +208,7 @@ const Json& Json::member(const std::string& key, const std::string& source) cons
     refuse(*this, source, "an object");
   }
   const auto found = object->find(key);
-  require<DataError>(found != object->end(), source, ": '", key, "' is missing");
+  require<DataError>(found != object->end(), source, ": '", key, "' is missing, expected this key");
   return found->second;
 }
 

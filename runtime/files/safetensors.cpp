@@ -58,12 +58,12 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
   for (const Json& extent : *extents) {
     const auto n = extent.as<std::uint64_t>(what + ": 'shape'");
     require<DataError>(n <= INT64_MAX && !__builtin_mul_overflow(elements, n, &elements), what,
-                       ": shape overflows 64 bits");
+                       ": shape overflows 64 bits, expected fewer elements");
     entry.shape.push_back(static_cast<std::int64_t>(n));
   }
   std::uint64_t bits = 0;
   require<DataError>(!__builtin_mul_overflow(elements, std::uint64_t{kTypes[type].bits}, &bits), what,
-                     ": size in bits overflows 64 bits");
+                     ": size in bits overflows 64 bits, expected fewer elements");
   require<DataError>(bits % 8 == 0, what, ": ", bits, " bits, expected a whole number of bytes");
 
   const Json& offsets = json.member("data_offsets", what);
@@ -72,7 +72,8 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
                      pair != nullptr ? " of another length" : "", ", expected an array of two");
   const auto begin = (*pair)[0].as<std::uint64_t>(what + ": 'data_offsets'");
   const auto end = (*pair)[1].as<std::uint64_t>(what + ": 'data_offsets'");
-  require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
+  require<DataError>(begin <= end, what, ": data from byte ", begin, " to ", end,
+                     ", expected the end after the beginning");
   require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
                      " for its dtype and shape");
   entry.offset = begin;  // relative to the start of the data; the caller adds the data's offset in the file
@@ -100,8 +101,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   require<DataError>(length <= kMaxHeader, path,
                      ": is no safetensors file, or one with too many tensors: its header would have ", length,
                      " bytes, expected at most ", kMaxHeader);
-  require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, but only ", file.size() - 8,
-                     " follow byte 8; it is no complete safetensors file");
+  require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, expected at most the ",
+                     file.size() - 8, " bytes after byte 8; it is no complete safetensors file");
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 
@@ -133,8 +134,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   const std::uint64_t data = 8 + length;
   std::uint64_t position = 0;
   for (TensorEntry& entry : entries) {
-    require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
-                       entry.offset, ", expected ", position, " (no holes, no overlap)");
+    require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at byte ",
+                       entry.offset, ", expected byte ", position, " (no holes, no overlap)");
     position += entry.bytes;  // cannot overflow, because the header contains the end of each tensor as a 64-bit number
     entry.offset += data;
   }
@@ -152,8 +153,9 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
   for (const SafetensorsTensor& tensor : tensors) {
     const std::string what = concat(path, ": tensor ", printable(tensor.name));
     require_tensor_name(what, tensor.name);
-    require<DataError>(tensor.name != kMetadata, what, ": expected another name");
-    require<DataError>(names.insert(tensor.name).second, path, ": tensor ", printable(tensor.name), " stands twice");
+    require<DataError>(tensor.name != kMetadata, what, ": is the name of the metadata, expected another name");
+    require<DataError>(names.insert(tensor.name).second, path, ": tensor ", printable(tensor.name),
+                       " stands twice, expected each name once");
     order.emplace_back(type_index(safetensors_dtype(tensor.dtype)), &tensor);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -175,7 +177,8 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     std::uint64_t bytes = size_of(tensor->dtype);
     for (const std::int64_t extent : tensor->shape) {
       require<DataError>(extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes),
-                         path, ": tensor ", printable(tensor->name), ": extent ", extent, " or its size is impossible");
+                         path, ": tensor ", printable(tensor->name), ": extent is ", extent,
+                         ", expected at least 0 and a size below 2^64 bytes");
       shape.emplace_back(extent);
     }
     require<DataError>(tensor->fill != nullptr || tensor->data.size() == bytes, path, ": tensor ",

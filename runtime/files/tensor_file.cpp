@@ -85,7 +85,7 @@ void TensorFile::set_entries(std::vector<TensorEntry> entries) {
   impl_->index.clear();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     require<DataError>(impl_->index.emplace(entries[i].name, i).second, path(), ": tensor ", printable(entries[i].name),
-                       " stands twice");
+                       " stands twice, expected each name once");
   }
   impl_->entries = std::move(entries);
 }
@@ -95,7 +95,8 @@ void TensorFile::set_metadata(std::map<std::string, std::string> metadata) {
 }
 
 void TensorFile::require_same_size() const {
-  require<DataError>(file().current_size() == file().size(), path(), ": changes its size while it is read");
+  require<DataError>(file().current_size() == file().size(), path(),
+                     ": changes its size while it is read, expected a file that nobody writes");
 }
 
 void TensorFile::read(const TensorEntry& entry, std::span<std::byte> out, std::uint64_t begin) const {

@@ -47,7 +47,7 @@ class Records {
     for (const ZipRecord& record : all_) {
       const std::size_t slash = record.name.find('/');
       if (slash != std::string::npos && std::string_view(record.name).substr(slash) == "/data.pkl"sv) {
-        require<DataError>(folder.empty(), file.path(), ": two records data.pkl, expected one");
+        require<DataError>(folder.empty(), file.path(), ": has two records data.pkl, expected one");
         folder = record.name.substr(0, slash + 1);
       }
     }
@@ -57,7 +57,7 @@ class Records {
           file.path(), ": TorchScript (torch.jit.save), which holds code, expected torch.save(STATE_DICT)", kWhatToDo);
     }
     require<DataError>(!folder.empty(), file.path(),
-                       ": a zip archive without a record FOLDER/data.pkl, so that torch.save has not written it");
+                       ": is a zip archive without a record FOLDER/data.pkl, expected a file of torch.save");
     for (const ZipRecord& record : all_) {
       if (record.name.starts_with(folder)) {
         index_[record.name.substr(folder.size())] = &record;
@@ -171,9 +171,10 @@ bool is_torch_file(const std::string& path) {
 
 TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
   const std::string begin = beginning(file());
-  require<DataError>(begin != kOld, path, ": the form of torch.save before torch 1.6, expected the one since then",
+  require<DataError>(begin != kOld, path, ": has the form of torch.save before torch 1.6, expected the one since then",
                      kWhatToDo);
-  require<DataError>(begin.starts_with(kZip), path, ": no file of torch.save, which begins as a zip archive");
+  require<DataError>(begin.starts_with(kZip), path,
+                     ": does not begin as a zip archive does, expected a file of torch.save");
   const Records records(file());
   if (const ZipRecord* order = records.find("byteorder"); order != nullptr) {
     const std::string text = records.text(*order, 16);
@@ -197,7 +198,7 @@ TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
     const TorchPickle::Storage& storage = pickle.storage(tensor.storage);
     const ZipRecord* record = records.find(concat("data/", storage.key));
     require<DataError>(record != nullptr, what, ": there is no record ", printable(concat("data/", storage.key)),
-                       " with its numbers");
+                       " with its numbers, expected one");
     const std::uint64_t expected = storage.numel * storage.element;  // fits 63 bits, as the pickle's reader has checked
     require<DataError>(record->bytes == expected, what, ": ", record->bytes, " bytes of numbers, expected ", expected,
                        " for ", storage.numel, " of ", storage.dtype);

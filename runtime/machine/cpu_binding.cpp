@@ -44,8 +44,8 @@ void bind_this_thread(const ProcessorSet& processors) {
       CPU_SET(static_cast<unsigned>(processor), &mask);
     }
   }
-  require<StateError>(sched_setaffinity(0, sizeof mask, &mask) == 0, "binding to processors ", processors.text(), ": ",
-                      std::strerror(errno));
+  require<StateError>(sched_setaffinity(0, sizeof mask, &mask) == 0, "binding: a thread cannot run on processors ",
+                      processors.text(), ", expected processors that this process may use: ", std::strerror(errno));
 }
 
 ProcessorSet outside_of_place() {

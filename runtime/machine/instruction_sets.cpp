@@ -121,7 +121,8 @@ bool has_instruction_set(const CpuidAnswers& processor, std::string_view name) {
       return runs(processor, set);
     }
   }
-  throw UsageError(concat("instruction set '", name, "' is not known"));
+  throw UsageError(
+      concat("instruction set '", name, "' is not known, expected a name of the table of instruction sets"));
 }
 
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor) {

@@ -9,11 +9,12 @@
 namespace lockstep {
 
 SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unload) {
-  require<UsageError>(!names.empty(), "shared library: no name");
+  require<UsageError>(!names.empty(), "shared library: no name is given, expected at least one");
   const int flags = RTLD_NOW | RTLD_LOCAL | (unload == Unload::never ? RTLD_NODELETE : 0);
   std::string tried;
   for (const std::string& name : names) {
-    require<UsageError>(!name.empty(), "shared library: an empty name");  // dlopen("") would return the program itself
+    // dlopen("") would return the program itself.
+    require<UsageError>(!name.empty(), "shared library: a name is empty, expected that of a file");
     handle_.reset(::dlopen(name.c_str(), flags));
     if (handle_ != nullptr) {
       name_ = name;
@@ -38,7 +39,8 @@ void* SharedLibrary::address(const char* name) const {
 
 void* SharedLibrary::required(const char* name) const {
   void* found = address(name);
-  require<UnsupportedError>(found != nullptr, name_, " has no function ", name);
+  require<UnsupportedError>(found != nullptr, name_, " has no function ", name,
+                            ", expected another version of the library");
   return found;
 }
 

@@ -19,7 +19,8 @@ GpuClaim begin_search(const GpuSearch& search) {
       return std::move(*attempt.claim);
     }
     require<DeviceError>(std::chrono::steady_clock::now() < end, "usable GPUs: the search of ", attempt.holder,
-                         " has not ended for ", search.patience.count(), " ms, in ", search.claim_folder);
+                         " has not ended for ", search.patience.count(), " ms, in ", search.claim_folder,
+                         ", expected its end: wait for it, or end it");
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -42,10 +43,10 @@ std::size_t not_occupied_bytes(const GpuInfo& gpu) {
 UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes, const GpuSearch& search) {
   require<UsageError>(count == -1 || count > 0, "find_usable_gpus: count is ", count,
                       ", expected a number of GPUs, or -1 for all that are usable");
-  require<DeviceError>(!search.gpus.empty(), "usable GPUs: this process can use no GPU at all");
+  require<DeviceError>(!search.gpus.empty(), "usable GPUs: this process can use no GPU at all, expected at least one");
   const std::size_t wanted = count == -1 ? search.gpus.size() : static_cast<std::size_t>(count);
-  require<DeviceError>(wanted <= search.gpus.size(), "usable GPUs: ", wanted, " wanted, this process sees ",
-                       search.gpus.size(), ": ", to_string(search.gpus));
+  require<DeviceError>(wanted <= search.gpus.size(), "usable GPUs: ", wanted, " wanted, expected at most the ",
+                       search.gpus.size(), " that this process sees: ", to_string(search.gpus));
   UsableGpus found;
   std::string busy;
   {
@@ -65,8 +66,8 @@ UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes
       }
     }
   }
-  require<DeviceError>(found.gpus.size() >= (count == -1 ? 1 : wanted), "usable GPUs: ", count == -1 ? 1 : wanted,
-                       " wanted, ", found.gpus.size(), " found", busy);
+  require<DeviceError>(found.gpus.size() >= (count == -1 ? 1 : wanted), "usable GPUs: ", found.gpus.size(),
+                       " found, expected ", count == -1 ? 1 : wanted, busy);
   return found;
 }
 

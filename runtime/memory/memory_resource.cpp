@@ -25,7 +25,7 @@ void* HostMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
   void* pointer = nullptr;
   constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
   const bool ok = bytes <= kMost && posix_memalign(&pointer, alignment, bytes) == 0;
-  require<OutOfMemory>(ok, "requested ", bytes, " bytes on cpu: the system refused");
+  require<OutOfMemory>(ok, "requested ", bytes, " bytes on cpu: the system refused, expected that much free memory");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) {
     madvise(pointer, bytes, MADV_HUGEPAGE);  // a failure is ignored, because the memory also works with ordinary pages
@@ -52,7 +52,8 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
   std::size_t in_use = bytes_in_use_.load();
   do {
     require<OutOfMemory>(bytes <= limit_bytes_ && in_use <= limit_bytes_ - bytes, "requested ", bytes,
-                         " bytes, in use ", in_use, ", limit ", limit_bytes_, ", on ", device());
+                         " bytes, in use ", in_use, ", limit ", limit_bytes_, ", on ", device(),
+                         ", expected at most the limit in all");
   } while (!bytes_in_use_.compare_exchange_weak(in_use, in_use + bytes));
   void* pointer = nullptr;
   try {

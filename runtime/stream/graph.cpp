@@ -7,9 +7,9 @@ namespace lockstep {
 namespace {
 
 detail::GraphState& used(const std::unique_ptr<detail::GraphState>& state, const char* what, const Stream& stream) {
-  require<StateError>(state != nullptr, what, ": the graph is empty");
+  require<StateError>(state != nullptr, what, ": the graph is empty, expected a captured one");
   require<DeviceError>(stream.device() == state->device, what, ": the graph is for ", state->device,
-                       ", the stream is on ", stream.device());
+                       ", the stream is on ", stream.device(), ", expected both on one device");
   return *state;
 }
 
@@ -24,7 +24,8 @@ Graph::~Graph() = default;
 Graph Graph::capture(Stream& stream, const std::function<void()>& f) {
   require<UnsupportedError>(stream.device().kind == DeviceKind::cuda, "graph capture: the stream is on ",
                             stream.device(), ", expected a CUDA stream");
-  require<StateError>(!is_capturing(stream), "graph capture: a graph is being captured from the stream already");
+  require<StateError>(!is_capturing(stream),
+                      "graph capture: a graph is being captured from the stream already, expected its end before");
   return Graph(detail::capture_cuda_graph(stream, f));
 }
 

@@ -140,7 +140,8 @@ class HostEventState final : public EventState {
   [[nodiscard]] Clock::time_point time() const {
     point().wait();  // returns at once, because the event is complete; rethrows the failure if the stream has failed
     const std::lock_guard lock(mutex_);
-    require<StateError>(recorded_ > 0, "seconds_since: an event was never recorded");
+    require<StateError>(recorded_ > 0,
+                        "seconds_since: an event was never recorded, expected a record of both events before");
     return time_;
   }
 
@@ -265,7 +266,7 @@ class WorkerStreamState final : public StreamState {
   /// Throws StateError if the caller is a task of this stream, because a task that waits for its own stream never ends.
   void require_other_thread(const char* what) const {
     require<StateError>(std::this_thread::get_id() != thread_.get_id(), what,
-                        ": called by a task that runs on this stream");
+                        ": called by a task that runs on this stream, expected a call of another thread");
   }
 
   void run() {

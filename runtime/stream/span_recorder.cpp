@@ -27,7 +27,7 @@ SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last,
       slots_(std::make_unique<Record[]>(capacity)),
       ranges_(detail::make_range_marker()) {
   require<UsageError>(first >= 1 && first <= last, "span recorder: steps ", first, " to ", last,
-                      ", expected 1 or more, in order");
+                      ", expected a first step of at least 1 and a last step that is not before it");
   if (device.kind == DeviceKind::cuda) {
     events_.reserve(2 * capacity);
     for (std::size_t i = 0; i < 2 * capacity; ++i) {

@@ -28,7 +28,7 @@ namespace {
 
 template <class State>
 State& used(const State* state, const char* what) {
-  require<StateError>(state != nullptr, what, " was moved from");
+  require<StateError>(state != nullptr, what, " was moved from, expected use before the move");
   return const_cast<State&>(*state);
 }
 
@@ -97,7 +97,7 @@ void Stream::record(Event& event) {
   auto& state = used(state_.get(), "stream");
   const Device& expected = used(event.state_.get(), "event").device;
   require<DeviceError>(expected == state.device, "record: the event is for ", expected, ", the stream is on ",
-                       state.device);
+                       state.device, ", expected both on one device");
   state.record(event.state_);
 }
 
@@ -124,10 +124,12 @@ void Event::synchronize() const {
 double Event::seconds_since(const Event& earlier) const {
   const auto& from = used(earlier.state_.get(), "event");
   const auto& to = used(state_.get(), "event");
-  require<StateError>(from.timing && to.timing, "seconds_since: both events must be made with Timing::on");
+  require<StateError>(from.timing && to.timing,
+                      "seconds_since: an event measures no time, expected both to be made with Timing::on");
   require<StateError>(from.device == to.device, "seconds_since: the events are on ", from.device, " and ", to.device,
                       ", expected both on one device");
-  require<StateError>(from.complete() && to.complete(), "seconds_since: both events must be complete");
+  require<StateError>(from.complete() && to.complete(),
+                      "seconds_since: an event is not complete, expected both to be complete");
   return to.seconds_since(from);
 }
 

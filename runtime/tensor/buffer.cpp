@@ -30,7 +30,7 @@ std::byte* checked_allocation(std::size_t bytes, MemoryResource& resource, Strea
   void* const pointer = resource.allocate(bytes, kAlignment, stream);
   if (bytes > 0) {
     require<OutOfMemory>(pointer != nullptr, "requested ", bytes, " bytes on ", resource.device(), ": memory resource ",
-                         class_of(resource), " returned null");
+                         class_of(resource), " returned null, expected an address");
     if (!is_aligned(pointer)) {
       resource.deallocate(pointer, bytes, kAlignment, stream);
       throw ShapeError(concat("requested ", bytes, " bytes on ", resource.device(), ": memory resource ",

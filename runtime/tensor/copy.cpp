@@ -180,12 +180,13 @@ CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst) {
 }
 
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst) {
-  require<ShapeError>(src.shape == dst.shape, op, ": src is ", src.shape, ", dst is ", dst.shape);
+  require<ShapeError>(src.shape == dst.shape, op, ": src is ", src.shape, ", dst is ", dst.shape,
+                      ", expected both of one shape");
   if (src.numel() == 0) {
     return;
   }
   require<ShapeError>(src.data != nullptr && dst.data != nullptr, op, ": ", src.data == nullptr ? "src" : "dst",
-                      " has no memory");
+                      " has no memory, expected a view of memory");
   for (const TensorView* view : {&src, &dst}) {
     require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % size_of(view->dtype) == 0, op, ": ",
                         view == &src ? "src" : "dst", " ", *view, " begins at address ", view->data,
@@ -193,9 +194,10 @@ void require_copyable(std::string_view op, const TensorView& src, const TensorVi
   }
   for (int axis = 0; axis < dst.shape.rank(); ++axis) {
     require<ShapeError>(dst.shape[axis] == 1 || dst.strides[axis] != 0, op, ": dst ", dst.shape,
-                        " has stride 0 on axis ", axis);
+                        " has stride 0 on axis ", axis, ", expected memory of its own for each element");
   }
-  require<ShapeError>(!(src.is_contiguous() && dst.is_contiguous() && overlaps(src, dst)), op, ": src and dst overlap");
+  require<ShapeError>(!(src.is_contiguous() && dst.is_contiguous() && overlaps(src, dst)), op,
+                      ": src and dst overlap, expected memory of its own for each");
 }
 
 void copy_on_host(const CpuContext& context, const TensorView& src, const TensorView& dst) {
@@ -213,9 +215,9 @@ void copy_on_host(const CpuContext& context, const TensorView& src, const Tensor
 void copy(Context& context, const TensorView& src, const TensorView& dst) {
   const Device here = context.device();
   require<DeviceError>(src.device == here || dst.device == here, "copy: src is on ", src.device, ", dst on ",
-                       dst.device, ", the context on ", here);
+                       dst.device, ", the context on ", here, ", expected src or dst where the context is");
   require<DeviceError>(src.device == dst.device || here.kind == DeviceKind::cuda, "copy from ", src.device, " to ",
-                       dst.device, " needs the context of the CUDA device, not of ", here);
+                       dst.device, " with a context on ", here, ", expected the context of the CUDA device");
   require_copyable("copy", src, dst);
   if (src.numel() == 0) {
     return;

@@ -192,11 +192,11 @@ std::string to_string(Context& context, const TensorView& view, const PrintOptio
                       "to_string: edge items are ", options.edge_items, ", the threshold ", options.threshold,
                       ", the line width ", options.line_width, ", expected at least 1, 0 and 1");
   require<DeviceError>(view.device == context.device(), "to_string: the tensor is on ", view.device,
-                       ", the context on ", context.device());
+                       ", the context on ", context.device(), ", expected both on one device");
   if (view.numel() == 0) {
     return concat("[] ", view);
   }
-  require<ShapeError>(view.data != nullptr, "to_string: tensor ", view, " has no memory");
+  require<ShapeError>(view.data != nullptr, "to_string: tensor ", view, " has no memory, expected a view of memory");
   const SyncScope scope(context.stream(), "to_string", SyncReason::host_data);
   const Window window(view.shape, options);
   CpuContext host;

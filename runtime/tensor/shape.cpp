@@ -12,7 +12,8 @@ Dims::Dims(std::span<const std::int64_t> values) {
 }
 
 void Dims::push_back(std::int64_t value) {
-  require<ShapeError>(rank_ < kMaxRank, "rank is already ", kMaxRank, ", cannot add an axis of ", value);
+  require<ShapeError>(rank_ < kMaxRank, "an axis of ", value, " is added to a shape of rank ", kMaxRank,
+                      ", expected at most ", kMaxRank, " axes");
   values_[static_cast<std::size_t>(rank_++)] = value;
 }
 
@@ -28,7 +29,7 @@ std::int64_t Dims::numel() const {
   std::int64_t product = 1;
   for (const std::int64_t extent : *this) {
     require<ShapeError>(!__builtin_mul_overflow(product, extent, &product), "shape ", *this,
-                        ": more than 2^63 - 1 elements");
+                        ": has too many elements, expected at most 2^63 - 1");
   }
   return product;
 }
@@ -39,7 +40,7 @@ Strides contiguous_strides(const Shape& shape) {
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     strides[axis] = stride;
     require<ShapeError>(!__builtin_mul_overflow(stride, std::max<std::int64_t>(shape[axis], 1), &stride), "shape ",
-                        shape, ": strides pass 2^63 - 1");
+                        shape, ": strides pass 2^63 - 1, expected smaller extents");
   }
   return strides;
 }

@@ -212,9 +212,9 @@ Tensor Tensor::arange(Context& context, double begin, double end, double step, D
                       begin, " to ", end, " in steps of ", step, ", expected finite numbers and a step that is not 0");
   const double steps = std::ceil((end - begin) / step);
   require<UsageError>((end - begin) / step >= 0, "arange: from ", begin, " to ", end, ", a step of ", step,
-                      " leads away from the end");
+                      " leads away from the end, expected one towards it");
   require<ShapeError>(steps < 0x1p53, "arange: from ", begin, " to ", end, " in steps of ", step,
-                      " has 2^53 elements or more");
+                      " has 2^53 elements or more, expected fewer");
   const auto count = static_cast<std::int64_t>(steps);
   return visit_dtype(dtype, [&]<class T>(std::type_identity<T>) {
     if (count > 0) {

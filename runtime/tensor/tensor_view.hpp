@@ -32,7 +32,7 @@ struct TensorView {
   TensorView(std::span<T, N> values, const Shape& extents)
       : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), extents) {
     require<ShapeError>(static_cast<std::int64_t>(values.size()) == extents.numel(), "TensorView: ", values.size(),
-                        " elements for shape ", extents);
+                        " elements for shape ", extents, ", expected ", extents.numel());
   }
 
   [[nodiscard]] bool given() const { return data != nullptr || shape.rank() != 0; }
@@ -45,14 +45,15 @@ struct TensorView {
   /// Returns `data` as T*. Throws DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] T* as() const {
-    require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", read as ", dtype_of<T>);
+    require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", expected ", dtype_of<T>, " as it is read");
     return static_cast<T*>(data);
   }
   /// Returns all elements as one span. Throws ShapeError unless the view is contiguous, DTypeError unless T is the
   /// element type.
   template <class T>
   [[nodiscard]] std::span<T> span() const {
-    require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides, " is not contiguous");
+    require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides,
+                        " is not contiguous, expected a contiguous tensor");
     return {as<T>(), static_cast<std::size_t>(numel())};
   }
 

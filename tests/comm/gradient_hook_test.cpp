@@ -159,8 +159,8 @@ TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
       EXPECT_EQ(failures[1], std::string("gradient hook sparse, bucket 2: ") +
                                  (ours ? "no table for this bucket" : "of the program"));
       for (const std::size_t r : {0U, 2U}) {
-        EXPECT_EQ(failures[r],
-                  "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) + " waited for it");
+        EXPECT_EQ(failures[r], "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) +
+                                   " waited for it, expected all ranks until the end");
       }
     }
   }
@@ -212,9 +212,9 @@ TEST(GradientHook, IsRefusedBesideShards) {
 TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
   const HookFunction nothing = [](const TensorView&, Stream&, Communicator&) {};
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("", nothing); }),
-            "gradient hook: the name is empty, expected one");
+            "gradient hook: the name is empty, expected at least one character");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("two\nlines", nothing); }),
-            "gradient hook: the name has several lines, expected one");
+            "gradient hook: the name has several lines, expected one line");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
   // make_bucket_sum() must refuse a hook without a name. The sums that SumOptions::dtype and order choose have no name,

@@ -438,8 +438,8 @@ TEST(GradientReducer, ShardsThatDoNotFitAreRefused) {
   const auto refused = [&](const std::vector<Shards>& shards, const std::string& text) {
     expect_error<ShapeError>([&] { (void)alone.make({.shards = shards}); }, {text});
   };
-  refused({whole, whole}, "gradient reducer: there are shards of 2 buckets, expected of 1");
-  refused({shards_of(128, 700, 1)}, "which is not bucket [0, 700)");
+  refused({whole, whole}, "gradient reducer: shards are given for 2 buckets, expected one for each of the 1 buckets");
+  refused({shards_of(128, 700, 1)}, "expected parts that cover bucket [0, 700)");
   refused({shards_of(0, 900, 1)}, "1 parts of 896");
   const TensorView arena = view_of(alone.arena);
   GradientReducer divided = alone.make({.shards = {whole}});
@@ -488,14 +488,16 @@ TEST(GradientReducer, WrongUseNamesTheTensor) {
   const auto refused = [](const std::string& text, const std::function<void()>& call) {
     EXPECT_EQ(error_of<StateError>(call), "gradient reducer: " + text);
   };
-  refused("g1 was written outside a step", [&] { reducer.gradient_written(1); });
-  refused("finish() outside a step", [&] { reducer.finish(); });
+  refused("g1 was written outside a step, expected begin_step() before", [&] { reducer.gradient_written(1); });
+  refused("finish() outside a step, expected begin_step() before", [&] { reducer.finish(); });
   reducer.begin_step();
-  refused("begin_step() before the last step was finished or given up", [&] { reducer.begin_step(); });
+  refused("begin_step() is called in a step, expected the last step to be finished or given up before",
+          [&] { reducer.begin_step(); });
   reducer.gradient_written(0);
-  refused("g0 was written more than 1 times in a step", [&] { reducer.gradient_written(0); });
+  refused("g0 was written more than 1 times in a step, expected as many writes", [&] { reducer.gradient_written(0); });
   reducer.gradient_written(1);
-  refused("not written in this step: g1 (1 of 2 writes), g2 (0 of 1 writes)", [&] { reducer.finish(); });
+  refused("expected all gradients to be written in this step, not written: g1 (1 of 2 writes), g2 (0 of 1 writes)",
+          [&] { reducer.finish(); });
   refused("gradient 3 was written, expected 0 to 2", [&] { reducer.gradient_written(3); });
   refused("gradient -1 was written, expected 0 to 2", [&] { reducer.gradient_written(-1); });
   reducer.gradient_written(1);
@@ -521,8 +523,9 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
       }
       reducer.abandon_step();
       EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(1); }),
-                "gradient reducer: g1 was written outside a step");
-      EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
+                "gradient reducer: g1 was written outside a step, expected begin_step() before");
+      EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }),
+                "gradient reducer: finish() outside a step, expected begin_step() before");
     }
     other.synchronize();
     const std::int64_t before = alone.communicator->counts().calls;
@@ -598,8 +601,8 @@ TEST(GradientReducer, ARankThatFailsDoesNotHangTheOthers) {
     });
     EXPECT_EQ(failures[1], "broken record");
     for (const std::size_t r : {0u, 2u}) {
-      EXPECT_EQ(failures[r],
-                "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) + " waited for it");
+      EXPECT_EQ(failures[r], "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) +
+                                 " waited for it, expected all ranks until the end");
     }
   }
 }

@@ -78,8 +78,8 @@ TEST(LocalCommunicator, ARankThatLeavesFailsTheOthers) {
     });
     EXPECT_EQ(failures[1], "broken file");
     for (const std::size_t r : {0u, 2u}) {
-      EXPECT_EQ(failures[r],
-                "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) + " waited for it");
+      EXPECT_EQ(failures[r], "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) +
+                                 " waited for it, expected all ranks until the end");
     }
   }
 }
@@ -110,7 +110,7 @@ TEST(LocalCommunicator, ReceivingAnotherSizeFailsBoth) {
       comm.recv(stream, {std::span(data).first(9), Shape{9}}, 0);
     }
   });
-  EXPECT_EQ(failures[0], "send: rank 1 does not expect 10 x f32");
+  EXPECT_EQ(failures[0], "send: rank 1 does not expect 10 x f32, expected the tensor of its recv");
   EXPECT_EQ(failures[1], "recv: rank 0 sent 10 x f32, expected 9 x f32");
 }
 
@@ -121,7 +121,9 @@ TEST(LocalCommunicator, DifferentCallsFailOnAllRanks) {
     comm.all_reduce(stream, {std::span(data).first(comm.rank() == 2 ? 9 : 10), Shape{comm.rank() == 2 ? 9 : 10}});
   });
   for (const std::string& failure : failures) {
-    EXPECT_EQ(failure, "rank 0 called all_reduce of 10 x f32, root 0; rank 2 called all_reduce of 9 x f32, root 0");
+    EXPECT_EQ(failure,
+              "rank 0 called all_reduce of 10 x f32, root 0; rank 2 called all_reduce of 9 x f32, root 0; expected the "
+              "same call on all ranks");
   }
 }
 

@@ -240,7 +240,7 @@ TEST(MpiCommunicator, ErrorsAreExceptionsThatSayWhat) {
     const std::string truncated = text_of(9);
     EXPECT_EQ(truncated.substr(0, 29), "recv of 9 x f32 from rank 0: ") << truncated;
     EXPECT_NE(truncated.find("essage truncated"), std::string::npos) << truncated;  // MPI's own text
-    EXPECT_EQ(text_of(11), "recv of 11 x f32 from rank 0: 10 elements came");
+    EXPECT_EQ(text_of(11), "recv of 11 x f32 from rank 0: 10 elements came, expected 11");
   }
   comm->barrier(stream);
 }

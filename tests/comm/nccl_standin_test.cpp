@@ -433,7 +433,9 @@ TEST(NcclSetUp, ADeviceThatIsNotThereIsEverybodysError) {
   reset(2, 0);
   const Texts failures = set_up(2, [](int rank) { return rank == 1 ? Device::cuda(7) : Device::cuda(0); });
   EXPECT_EQ(failures[0], failures[1]);
-  EXPECT_NE(failures[0].find("cuda:7 does not exist, this process sees 2 GPUs"), std::string::npos) << failures[0];
+  EXPECT_NE(failures[0].find("cuda:7 does not exist, expected one of the 2 GPUs that this process sees"),
+            std::string::npos)
+      << failures[0];
   const Texts on_host = set_up(2, [](int rank) { return rank == 1 ? Device::cpu() : Device::cuda(0); });
   EXPECT_NE(on_host[0].find("device is cpu, expected a GPU"), std::string::npos) << on_host[0];
 }

@@ -372,7 +372,7 @@ TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
       .has({"rank 0 on cuda:1, holds 2 claims",
             "rank 1 on cuda:2, holds 0 claims",
             "lockstep: error:",
-            "error: rank 0: usable GPUs: 2 wanted, 1 found; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
+            "error: rank 0: usable GPUs: 1 found, expected 2; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
             "GPU-1, ): claimed by pid ",
             {"ended with 2", 2}});
   const Ended none = run(2, "device usable:2", "CUDA_VISIBLE_DEVICES= " + kWaitForAll);

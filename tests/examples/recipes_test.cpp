@@ -168,7 +168,7 @@ TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
 
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   run("--dry-run --batch-size 16 --recipe cifar-resnet20").finished({"warning: --recipe describes a run on "});
-  const std::vector<std::string> needs_ema{"--ema-every, --ema-warmup and --ema-ramp need --ema"};
+  const std::vector<std::string> needs_ema{"--ema-every, --ema-warmup or --ema-ramp is given without --ema"};
   testing::expect_refusals(
       run,
       {{"--dry-run --recipe " + put("bad.toml", "epochs = 3\nepoch = 4\n"),

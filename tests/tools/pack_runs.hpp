@@ -41,7 +41,7 @@ void expect_damage_is_told(const std::string& good,
   }
   for (const std::size_t size : {std::size_t{0}, std::size_t{40}, good.size() / 2, good.size() - 1}) {
     const testing::Ended ended = check(good.substr(0, size));
-    testing::expect_refused(ended, {size == 0 ? "is no packed file" : "it is cut off"});
+    testing::expect_refused(ended, {size == 0 ? "begins as no packed file does" : "it is cut off"});
     EXPECT_EQ(ended.lines().size(), 1U) << ended.output;
   }
 }

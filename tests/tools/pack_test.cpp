@@ -152,7 +152,7 @@ TEST_F(PackCheck, JsonNamesFilesOfAnyBytes) {
 
 TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {
   expect_damage_is_told(good_,
-                        {{2, {"is no packed file of lockstep-pack"}},
+                        {{2, {"begins as no packed file does"}},
                          {8, {"version 5, expected 1"}},
                          {13, {"CRC-32 ", " of its first and last bytes, expected "}},
                          {16 + kSamples * kBytes + 2, {"expected "}},

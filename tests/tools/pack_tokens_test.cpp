@@ -197,7 +197,7 @@ TEST_F(PackTokens, ACheckReadsAllOfThem) {
   testing::expect_holds(ids.lines()[0], "a.pack': part 0 ('train_0.bin'): CRC-32 ");
   testing::expect_members(json_of(check), {{"damaged", 1}, {"texts", Json::Array{ids.lines()[0]}}});
   expect_damage_is_told(good,
-                        {{2, {"is no packed file of lockstep-pack"}},
+                        {{2, {"begins as no packed file does"}},
                          {8, {"version 5, expected 1"}},
                          {12, {"of its first and last bytes, expected "}},
                          {good.size() - 70, {" of the index, expected "}},

@@ -144,7 +144,7 @@ TEST_F(Report, BadInputIsNamed) {
   EXPECT_EQ(testing::error_of<DataError>([&] {
               static_cast<void>(read_runs({empty, run("f", "")}));
             }),
-            empty + " tells of no step of training yet");
+            empty + " tells of no step of training yet, expected at least one");
   EXPECT_EQ(read_runs({empty, run("e", good)})[0].steps, 0) << "a run that has just begun, with another";
   expect_holds(refused(run("d", R"({"event":"step","step":"x"})"
                                 "\n")),
@@ -316,7 +316,7 @@ TEST_F(Report, ADamagedEvaluationIsNamed) {
   expect_holds(damaged("\"samples\":2", "\"samples\":3"), {"class 0: 2 predictions"});
   expect_holds(damaged("[[0,1]", "[[2,1]"), {"predicted is 2, expected 0 to 1"});
   expect_holds(damaged("[[0,1]", "[[0,-1]"), {"a count of -1"});
-  expect_holds(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than the 2 samples"});
+  expect_holds(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than samples, expected 2 of them"});
   expect_holds(damaged("\"label\":1", "\"label\":-1"), {"label is -1"});
   expect_holds(damaged("AAA=", "\\\"/>"), {"expected base64"});
   expect_holds(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});

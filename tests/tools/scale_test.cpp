@@ -94,7 +94,7 @@ TEST(Cluster, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(testing::error_of<UsageError>([] { static_cast<void>(known_cluster("v100")); }),
             "system 'v100', expected a100 or h100");
   EXPECT_EQ(testing::error_of<UsageError>([] { static_cast<void>(sum_model(known_cluster("h100"), 12)); }),
-            "12 GPUs, expected a multiple of 8, those of a node, or fewer");
+            "12 GPUs, expected a multiple of the 8 GPUs of a node, or fewer");
 }
 
 StepProfile three_tensors() {
@@ -196,7 +196,8 @@ TEST(Profile, LeavesOutWhatTheStepWaitedFor) {
 
 TEST(Profile, RefusesOtherFiles) {
   EXPECT_EQ(refused("{}"), "t.json: has no 'traceEvents', expected a timeline of train_resnet --trace");
-  EXPECT_EQ(refused(timeline(2)), "t.json: 1 steps that another one follows, expected 2 or more (--trace-steps A:B)");
+  EXPECT_EQ(refused(timeline(2)),
+            "t.json: has 1 steps with another step after them, expected 2 or more (--trace-steps A:B)");
   EXPECT_EQ(refused(timeline(3, "," + event("graph", "X", 5000, 10, 4))),
             "t.json: captured steps show no times within a step, expected a timeline with --cuda-graph off");
   const std::string other = "," + event("forward", "X", 4000, 10, 4) + "," + event("backward", "X", 4010, 10, 4) + "," +
@@ -242,7 +243,7 @@ TEST(Program, WritesTableFileAndPlot) {
   EXPECT_GT(points[2].get<double>("step_s", "scale.json"), points[1].get<double>("step_s", "scale.json"));
   testing::run_command("cat " + (folder / "out/scale.svg")).finished({"</svg>"});
   testing::expect_refused(testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 12")),
-                          {"12 GPUs, expected a multiple of 8"});
+                          {"12 GPUs, expected a multiple of the 8 GPUs of a node"});
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace lockstep::tools {
 void require_writable(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  require<DataError>(!error, folder, ": cannot be made: ", error.message());
+  require<DataError>(!error, folder, ": cannot be made: ", error.message(),
+                     "; expected a folder above it that this user may write");
   const std::string probe = concat(folder, "/.probe-", unique_suffix());
   replace_file(probe, "");
   std::filesystem::remove(probe, error);

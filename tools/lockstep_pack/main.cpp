@@ -74,7 +74,7 @@ int check(const std::string& path, int threads, bool json) {
   std::fputs((json ? tools::check_json(file, found).text(2) + "\n" : tools::check_report(file, found)).c_str(), stdout);
   std::fflush(stdout);
   require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ", tools::checked_text(file),
-                     " are damaged");
+                     " are damaged, expected none: pack it again");
   return exit_code::kFinished;
 }
 
@@ -175,7 +175,7 @@ class Command {
     for (const CLI::Option* const other : app.get_options()) {
       require<UsageError>(
           std::find(taken.begin(), taken.end(), other->get_name()) != taken.end() || other->count() == 0,
-          other->get_name(), " is given with ", beside);
+          other->get_name(), " is given with ", beside, ", expected it without");
     }
   }
 

@@ -51,20 +51,22 @@ Evaluation::Class class_in(const Json& json, std::size_t classes, const std::str
                         .not_finite = count_in(json, "not_finite", source)};
   std::int64_t left = one.samples;
   const auto take = [&](std::int64_t count) {
-    require<DataError>(count <= left, source, ": more predictions than the ", one.samples, " samples");
+    require<DataError>(count <= left, source, ": has more predictions than samples, expected ", one.samples,
+                       " of them");
     left -= count;
   };
   take(one.not_finite);
   for (const Json& item : list_in(json, "predicted", classes, source)) {
     const auto pair = item.as<Json::Array>(source + ": predicted");
-    require<DataError>(pair.size() == 2, source, ": predicted has ", pair.size(), " numbers, expected class and count");
+    require<DataError>(pair.size() == 2, source, ": predicted has ", pair.size(),
+                       " numbers, expected 2, a class and a count");
     const std::int64_t count = pair[1].as<std::int64_t>(source + ": predicted");
     require<DataError>(count > 0, source, ": predicted has a count of ", count, ", expected more than 0");
     take(count);
     one.predicted.emplace_back(class_of(pair[0], classes, source + ": predicted"), count);
   }
   require<DataError>(left == 0 && one.correct <= one.samples, source, ": ", one.samples - left, " predictions, ",
-                     one.correct, " of them correct, for ", one.samples, " samples");
+                     one.correct, " of them correct, expected a prediction for each of the ", one.samples, " samples");
   return one;
 }
 

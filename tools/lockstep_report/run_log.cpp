@@ -166,7 +166,7 @@ std::vector<RunLog> read_runs(const std::vector<std::string>& paths) {
     names.insert(runs.back().name);
   }
   require<DataError>(std::ranges::any_of(runs, [](const RunLog& run) { return run.steps > 0; }), paths.at(0),
-                     " tells of no step of training yet");
+                     " tells of no step of training yet, expected at least one");
   for (RunLog& run : runs) {
     if (names.count(run.name) > 1) {
       run.name = run.path;

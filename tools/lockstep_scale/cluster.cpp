@@ -162,7 +162,7 @@ const char* name_of(SumAlgorithm algorithm) {
 std::vector<SumCost> sum_costs(const Cluster& cluster, int gpus, double bytes) {
   require<UsageError>(gpus >= 2, gpus, " GPUs, expected 2 or more");
   require<UsageError>(gpus <= cluster.gpus_per_node || gpus % cluster.gpus_per_node == 0, gpus,
-                      " GPUs, expected a multiple of ", cluster.gpus_per_node, ", those of a node, or fewer");
+                      " GPUs, expected a multiple of the ", cluster.gpus_per_node, " GPUs of a node, or fewer");
   const int nodes = std::max(1, gpus / cluster.gpus_per_node);
   const Shape shape{
       .cluster = cluster, .gpus = gpus, .nodes = nodes, .kind = static_cast<std::size_t>(std::min(nodes, 3) - 1)};

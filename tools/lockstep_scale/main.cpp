@@ -115,7 +115,8 @@ int main(int argc, char** argv) {
     if (!options.out.empty()) {
       std::error_code error;
       std::filesystem::create_directories(options.out, error);
-      require<DataError>(!error, options.out, ": cannot be made: ", error.message());
+      require<DataError>(!error, options.out, ": cannot be made: ", error.message(),
+                         "; expected a folder above it that this user may write");
       const std::string title =
           options.costs.empty() ? "A step on nodes like " + options.system : "A step by measured costs";
       replace_file(options.out + "/scale.json", Json(tools::scaling_json(profile, points)).text(2) + "\n");

@@ -56,7 +56,7 @@ Steps steps_of(const Json& timeline, const std::string& source) {
     const double begin = event.get<double>("ts", source);
     const double end = begin + (phase == "X" ? event.get<double>("dur", source) : 0);
     require<DataError>(std::isfinite(end) && begin >= 0 && end >= begin, source, ": an event from ", begin, " to ", end,
-                       " us, expected times that do not descend");
+                       " us, expected an end after the beginning, and no time below 0");
     if (kind == "forward" || kind == "backward" || kind == "input") {
       step.begin = std::min(step.begin.value_or(begin), begin);
     }
@@ -147,8 +147,8 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
       periods.push_back((*next->second.begin - *step.begin - waited) * 1e-6);
     }
   }
-  require<DataError>(periods.size() >= 2, source, ": ", periods.size(),
-                     " steps that another one follows, expected 2 or more (--trace-steps A:B)");
+  require<DataError>(periods.size() >= 2, source, ": has ", periods.size(),
+                     " steps with another step after them, expected 2 or more (--trace-steps A:B)");
   profile.steps = static_cast<std::int64_t>(backwards.size()) / profile.ranks;
   profile.compute_s = measure::median_of(periods);
   profile.backward_s = measure::median_of(backwards);

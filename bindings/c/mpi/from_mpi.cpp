@@ -83,9 +83,10 @@ lockstep_status from_mpi(const char* name, lockstep_context context, MPI_Comm pa
     int finalised = 0;
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
-    require<StateError>(initialised != 0, "MPI is not initialised");
-    require<StateError>(finalised == 0, "MPI was finalised");
-    require<UsageError>(parent != MPI_COMM_NULL, "the communicator is MPI_COMM_NULL");
+    require<StateError>(initialised != 0, "MPI is not initialised, expected MPI_Init before");
+    require<StateError>(finalised == 0, "MPI was finalised, expected a call before MPI_Finalize");
+    require<UsageError>(parent != MPI_COMM_NULL,
+                        "the communicator is MPI_COMM_NULL, expected one with this rank in it");
     auto ranks = std::make_unique<Ranks>();
     ranks->communicator = comm::make_mpi_communicator(parent);
     const lockstep_comm_ops ops{.struct_size = sizeof(lockstep_comm_ops),

@@ -47,7 +47,7 @@ class FirstRank final : public Meeting {
     Listening listening = listen_at(options.one_host ? options.host : "", options.port);
     require<RendezvousError>(listening.socket.is_open(), "rank 0 cannot listen at ",
                              options.one_host ? place() : concat("port ", options.port), ": ", listening.problem,
-                             with_origin());
+                             "; expected a free port", with_origin());
     listener_ = std::move(listening.socket);
     members_.try_emplace(0);
     thread = helper_thread([this] { serve(); });

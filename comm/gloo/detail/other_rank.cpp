@@ -29,7 +29,7 @@ class OtherRank final : public Meeting {
       bool broken = false;
       if (const std::optional<Message> received = inbox_.next(broken)) {
         require<RendezvousError>(received->header.kind == Kind::met || received->header.kind == Kind::refused, place(),
-                                 " says what rank 0 never says");
+                                 " sends a message that rank 0 never sends, expected rank 0 of this lockstep");
         if (received->header.kind == Kind::refused) {
           throw RendezvousError(shown(received->text.substr(0, kMostText)), received->header.code == kPrinted);
         }
@@ -37,7 +37,8 @@ class OtherRank final : public Meeting {
       }
       const bool more =
           !broken && wait_readable(server_.get(), result_deadline_) && receive_more(server_.get(), inbox_.bytes);
-      require<RendezvousError>(more, "rank 0 at ", place(), " has ended, or says nothing, before all ranks came",
+      require<RendezvousError>(more, "rank 0 at ", place(),
+                               " has ended, or says nothing, before all ranks came, expected it to wait for them",
                                with_origin());
     }
     thread = helper_thread([this] { watch(); });
@@ -87,7 +88,7 @@ class OtherRank final : public Meeting {
         while (there && in.size() < sizeof(Answer) && wait_for_answer(made.socket.get(), problem)) {
           there = receive_more(made.socket.get(), in);
           require<RendezvousError>(kAnswers.starts_with(std::string_view(in).substr(0, kAnswers.size())), place(),
-                                   " answers, but is not rank 0 of lockstep", with_origin());
+                                   " is another program, expected rank 0 of lockstep there", with_origin());
         }
         if (const std::optional<Answer> answered = take<Answer>(in)) {
           result_deadline_ = Clock::now() + std::chrono::seconds(answered->left_s) + kResult;
@@ -100,7 +101,7 @@ class OtherRank final : public Meeting {
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
-                                 options.timeout_s, " s: ", problem, with_origin()));
+                                 options.timeout_s, " s, expected it to run there: ", problem, with_origin()));
   }
 
   void handle(const Message& received) {

@@ -264,7 +264,8 @@ bool wait_readable(int socket, Clock::time_point deadline) {
 }
 
 Wake::Wake() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  require<StateError>(event_.is_open(), "eventfd: ", std::strerror(errno));
+  require<StateError>(event_.is_open(), "an eventfd cannot be opened, expected room for one more file (ulimit -n): ",
+                      std::strerror(errno));
 }
 
 void Wake::give() const noexcept {

@@ -9,9 +9,9 @@ namespace {
 class FunctionHook final : public BucketSum {
  public:
   FunctionHook(std::string name, HookFunction reduce) : name_(std::move(name)), reduce_(std::move(reduce)) {
-    require<UsageError>(!name_.empty(), "gradient hook: the name is empty, expected one");
+    require<UsageError>(!name_.empty(), "gradient hook: the name is empty, expected at least one character");
     require<UsageError>(name_.find('\n') == std::string::npos,
-                        "gradient hook: the name has several lines, expected one");
+                        "gradient hook: the name has several lines, expected one line");
     require<UsageError>(reduce_ != nullptr, "gradient hook ", name_, ": there is no function, expected one");
   }
   [[nodiscard]] std::string name() const override { return name_; }

@@ -209,7 +209,8 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     const bool starting = std::chrono::steady_clock::now() - begin < kStart;
     const int number = ::sigtimedwait(&set, &info, &again);
     if (number < 0) {
-      require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
+      require<StateError>(errno == EINTR || errno == EAGAIN,
+                          "the launcher cannot be waited for, expected a signal from it: ", std::strerror(errno));
       if (errno == EAGAIN) {
         // Repeats the request to stop, except while mpirun ends its ranks, because mpirun then ignores the signal.
         if (asked && starting && watch.may_have_ranks()) {
@@ -387,7 +388,8 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
   sigaddset(&before, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
+  require<StateError>(child > 0, "no process can be started for ", command.front(),
+                      ", expected room for one more (ulimit -u): ", std::strerror(reason));
   return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0, *lost,
           code != 0 && stopped_by == 0 && !is_explained(code) && !ended_here && !*spoken};
 }
@@ -406,14 +408,16 @@ std::string find_on_path(const std::string& name) {
 
 int ask_in_a_child(const std::function<int()>& number, int seconds) {
   std::array<int, 2> ends{};
-  require<StateError>(::pipe(ends.data()) == 0, "no pipe: ", std::strerror(errno));
+  require<StateError>(::pipe(ends.data()) == 0,
+                      "a pipe cannot be opened, expected room for two more files (ulimit -n): ", std::strerror(errno));
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child < 0) {
     const int reason = errno;
     ::close(ends[0]);
     ::close(ends[1]);
-    throw StateError(concat("no further process: ", std::strerror(reason)));
+    throw StateError(
+        concat("a process cannot be started, expected room for one more (ulimit -u): ", std::strerror(reason)));
   }
   if (child == 0) {
     int answer = 0;

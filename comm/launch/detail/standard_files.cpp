@@ -53,7 +53,8 @@ void give_null_files() noexcept {
 void require_output_written() {
   const bool flushed = std::fflush(stdout) == 0;
   const int reason = flushed ? 0 : errno;  // 0 if the reason is unknown, because an earlier flush failed
-  require<WriteError>(flushed && std::ferror(stdout) == 0, "standard output: what was printed cannot be written",
+  require<WriteError>(flushed && std::ferror(stdout) == 0,
+                      "standard output: what was printed cannot be written, expected a file with room or a reader",
                       reason == 0 ? "" : ": ", reason == 0 ? "" : std::strerror(reason));
 }
 

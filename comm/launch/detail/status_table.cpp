@@ -122,7 +122,8 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
   path_ = concat(kFolder, '/', prefix(), std::hash<std::string>()(place.job), '-', place.local_size);
   const auto checked = [&](bool ok, const char* what) {
     const int reason = errno;
-    require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
+    require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason),
+                       "; expected a file of this user with room for it");
   };
   const std::size_t bytes = Memory::bytes(place.local_size);
   // The first rank makes the file. Any user can make a file of this name here, so another user's file is refused.
@@ -141,7 +142,9 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
   struct stat there {};
   if (::fstat(file, &there) != 0 || !S_ISREG(there.st_mode) || there.st_uid != ::geteuid() || there.st_nlink > 1) {
     ::close(file);
-    throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
+    throw FileError(concat(
+        path_,
+        ": belongs to another user, has another name or is no file; expected a file of this user alone, or nothing"));
   }
   // Allocates all blocks of the file now, so that a full file system gives an error here. Otherwise, the first use of
   // the memory would raise SIGBUS.

@@ -168,7 +168,7 @@ class MpiWorld final : public World {
   MpiWorld(int& argc, char**& argv) {
     int finalised = 0;
     MPI_Finalized(&finalised);
-    require<StateError>(finalised == 0, "session: MPI was finalised before");
+    require<StateError>(finalised == 0, "session: MPI was finalised before, expected a session before MPI_Finalize");
     int initialised = 0;
     MPI_Initialized(&initialised);
     int level = MPI_THREAD_SINGLE;

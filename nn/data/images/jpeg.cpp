@@ -82,7 +82,7 @@ class Decompressor {
       // A block of 8 x 8 pixels takes at least one bit of Huffman code, so a byte holds at most 512 pixels.
       const std::uint64_t claimed = std::uint64_t{info_.image_width} * info_.image_height;
       require<DataError>(claimed <= file.size() * 512, name_, ": ", info_.image_width, " x ", info_.image_height,
-                         " pixels in a JPEG of ", file.size(), " bytes, expected at most 512 a byte");
+                         " pixels in a JPEG of ", file.size(), " bytes, expected at most 512 pixels a byte");
       require<DataError>(info_.data_precision == 8, name_, ": a JPEG of ", info_.data_precision,
                          " bits a colour, expected 8");
       require<DataError>(info_.jpeg_color_space != JCS_UNKNOWN, name_, ": a JPEG of ", info_.num_components,

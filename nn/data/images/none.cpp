@@ -8,7 +8,7 @@ namespace lockstep::nn::images {
 namespace {
 
 [[noreturn]] void refuse(const std::string& name) {
-  throw UnsupportedError(name + ": this build has no libjpeg-turbo and libpng (LOCKSTEP_IMAGES)");
+  throw UnsupportedError(name + ": this build has no libjpeg-turbo and libpng, expected one with -DLOCKSTEP_IMAGES=ON");
 }
 
 }  // namespace

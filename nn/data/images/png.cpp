@@ -50,7 +50,7 @@ class Reader {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, lockstep_png_error, lockstep_png_warning);
     info_ = png_ != nullptr ? png_create_info_struct(png_) : nullptr;
     try {
-      require<OutOfMemory>(info_ != nullptr, name_, ": libpng cannot be set up");
+      require<OutOfMemory>(info_ != nullptr, name_, ": libpng cannot be set up, expected free memory for it");
       guarded([&] {
         png_set_user_limits(png_, PNG_UINT_31_MAX,
                             PNG_UINT_31_MAX);  // no limit here, because require_size() has a better error text
@@ -61,7 +61,7 @@ class Reader {
       // Deflate expands one byte to at most 1032 bytes (zlib's technical notes).
       const std::uint64_t claimed = std::uint64_t{height()} * png_get_rowbytes(png_, info_);
       require<DataError>(claimed <= file.size() * 1032, name_, ": ", width(), " x ", height(), " pixels in a PNG of ",
-                         file.size(), " bytes, expected no more than it can hold");
+                         file.size(), " bytes, expected at most 1032 bytes of pixels a byte of the file");
     } catch (...) {
       png_destroy_read_struct(&png_, &info_, nullptr);
       throw;
@@ -154,8 +154,9 @@ std::string encode_png(const Picture& picture) {
   png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
   file.resize(bytes);
   const int written = png_image_write_to_memory(&image, file.data(), &bytes, 0, picture.pixels.data(), 0, nullptr);
-  require<UsageError>(written != 0, "a PNG of ", picture.width, " x ", picture.height, " pixels: libpng says '",
-                      image.message, "'");
+  require<UsageError>(written != 0, "a PNG of ", picture.width, " x ", picture.height,
+                      " pixels cannot be made, expected a picture that libpng takes: libpng says '", image.message,
+                      "'");
   file.resize(bytes);
   return file;
 }

@@ -149,8 +149,8 @@ PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most
   for (std::size_t i = 0; i < largest.size() && all.damaged == 0; ++i) {
     const PackedPart& told = file.parts()[i];
     require<DataError>(largest[i].id == static_cast<std::uint32_t>(told.largest) && largest[i].at == told.largest_at,
-                       file.text_of(i), ": its largest id is ", largest[i].id, " at ", largest[i].at, ", expected ",
-                       told.largest, " at ", told.largest_at, ", as the index has it");
+                       file.text_of(i), ": its largest id is ", largest[i].id, " at place ", largest[i].at,
+                       ", expected ", told.largest, " at place ", told.largest_at, ", as the index has it");
   }
   return all;
 }

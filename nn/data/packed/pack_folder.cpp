@@ -92,10 +92,13 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
     return;
   }
   const fs::path above = fs::canonical(out.has_parent_path() ? out.parent_path() : fs::path("."), error);
-  require<FileError>(!error, printable(file), ": cannot be made: ", error.message());
+  require<FileError>(!error, printable(file), ": cannot be made: ", error.message(),
+                     "; expected a folder that this user may write");
   const fs::path from = fs::canonical(source, error);
-  require<FileError>(!error, printable(source), ": cannot be read: ", error.message());
-  require<UsageError>(from != above / out.filename(), printable(file), ": is what is packed, expected another file");
+  require<FileError>(!error, printable(source), ": cannot be read: ", error.message(),
+                     "; expected a source that this user may read");
+  require<UsageError>(from != above / out.filename(), printable(file),
+                      ": is the source that is packed, expected another file");
   require<UsageError>(std::mismatch(from.begin(), from.end(), above.begin(), above.end()).first != from.end(),
                       printable(file), ": lies in ", printable(source), ", expected a place outside");
 }

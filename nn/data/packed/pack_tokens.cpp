@@ -63,7 +63,7 @@ TokenPack::TokenPack(TokenPackOptions options) : options_(std::move(options)) {
   require<UsageError>(!path.empty(), "the source is ", printable(options_.source), ", expected a path after the colon");
   if (options_.vocabulary.has_value()) {
     require<UsageError>(ids_ == PackedIds::tokens, "the vocabulary is ", *options_.vocabulary,
-                        ", which is for tokens:DIR: a text's tokens are its bytes");
+                        ", expected it with tokens:DIR alone: a text's tokens are its bytes");
     require<UsageError>(*options_.vocabulary >= 1 && *options_.vocabulary <= detail::kLargestId + 1,
                         "the vocabulary is ", *options_.vocabulary, ", expected 1 to ", detail::kLargestId + 1);
   }

@@ -84,7 +84,7 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
   std::size_t from = 0;
   const auto take = [&](std::uint64_t count) {
     require<DataError>(count <= index.size() - from, printable(path()), ": the index ends after ", index.size(),
-                       " bytes, expected ", count, " more at ", from);
+                       " bytes, expected ", count, " more bytes from byte ", from, " on");
     const auto part = index.subspan(from, static_cast<std::size_t>(count));
     from += part.size();
     return part;
@@ -98,8 +98,9 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
   entries_.reserve(static_cast<std::size_t>(samples));
   for (std::size_t i = 0; i < samples; ++i) {
     const auto record = records.subspan(i * kRecordBytes, kRecordBytes);
-    require<DataError>(packed_number(record, 33, 1) <= 1 && packed_number(record, 36, 4) == 0, printable(path()),
-                       ": record ", i, " of the index says nothing that is known");
+    require<DataError>(
+        packed_number(record, 33, 1) <= 1 && packed_number(record, 36, 4) == 0, printable(path()), ": record ", i,
+        " of the index has bytes of an unknown meaning, expected a file of this lockstep-pack: pack it again");
     Entry& entry = entries_.emplace_back();
     entry.offset = packed_number(record, 0, 8);
     entry.bytes = packed_number(record, 8, 8);
@@ -114,7 +115,7 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
   }
   names_ = packed_text(take(all_names));
   require<DataError>(from == index.size(), printable(path()), ": the index has ", index.size(), " bytes, expected ",
-                     from);
+                     from, ": the file is damaged, pack it again");
   std::uint64_t offset = detail::PackedFormat::kBeginBytes;
   std::size_t name = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -124,8 +125,9 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
         detail::packed_problem(entries_[i].sample, entries_[i].bytes, store_, class_names_.size());
     require<DataError>(problem.empty(), text_of(static_cast<std::int64_t>(i)), ": ", problem);
     require<DataError>(entries_[i].offset == offset && entries_[i].bytes <= at - offset,
-                       text_of(static_cast<std::int64_t>(i)), ": ", entries_[i].bytes, " bytes at ", entries_[i].offset,
-                       ", expected them at ", offset, " and before the index at ", at);
+                       text_of(static_cast<std::int64_t>(i)), ": ", entries_[i].bytes, " bytes from byte ",
+                       entries_[i].offset, " on, expected them from byte ", offset, " on and before the index at byte ",
+                       at);
     offset += entries_[i].bytes;
   }
   require<DataError>(offset == at, printable(path()), ": samples end at byte ", offset, ", expected ", at,
@@ -172,7 +174,8 @@ std::uint64_t PackedWriter::bytes() const {
 }
 
 void PackedWriter::add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes) {
-  require<StateError>(test || test_ == 0, "a training sample after one of the test, expected those of the test last");
+  require<StateError>(test || test_ == 0,
+                      "a training sample is added after a test sample, expected all training samples first");
   const std::string problem = detail::packed_problem(sample, bytes.size(), store_, class_names_.size());
   require<UsageError>(problem.empty(), "sample ", samples(), ": ", problem);
   const std::size_t name = std::min<std::size_t>(sample.name.size(), std::numeric_limits<std::uint16_t>::max());

@@ -59,15 +59,18 @@ PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected) {
   const std::string shown = printable(file.path());
   const std::uint64_t size = file.size();
   const auto begin = file.bytes(0, std::min<std::uint64_t>(size, Format::kBeginBytes));
-  require<DataError>(packed_text(begin).starts_with(Format::kBegin), shown, ": is no packed file of lockstep-pack");
+  require<DataError>(packed_text(begin).starts_with(Format::kBegin), shown,
+                     ": begins as no packed file does, expected one that lockstep-pack wrote");
   require<DataError>(size >= Format::kBeginBytes + Format::kEndBytes, shown, ": ends at byte ", size,
                      ", expected at least ", Format::kBeginBytes + Format::kEndBytes, ": it is cut off");
   const std::uint64_t version = packed_number(begin, 8, 4);
-  require<DataError>(version == Format::kVersion, shown, ": version ", version, ", expected ", Format::kVersion);
+  require<DataError>(version == Format::kVersion, shown, ": is of version ", version, ", expected ", Format::kVersion,
+                     ": pack it again");
 
   const auto end = file.bytes(size - Format::kEndBytes, Format::kEndBytes);
-  require<DataError>(packed_text(end).substr(48, Format::kEnd.size()) == Format::kEnd, shown,
-                     ": has no end of a packed file: it is cut off or damaged");
+  require<DataError>(
+      packed_text(end).substr(48, Format::kEnd.size()) == Format::kEnd, shown,
+      ": does not end as a packed file does, expected a whole one: it is cut off or damaged, copy or pack it again");
   const std::uint32_t ends_crc = crc32_of(end.first(60), crc32_of(begin));
   require<DataError>(ends_crc == packed_number(end, 60, 4), shown, ": CRC-32 ", crc_text(ends_crc),
                      " of its first and last bytes, expected ", crc_text(packed_number(end, 60, 4)),
@@ -78,8 +81,8 @@ PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected) {
   const std::uint64_t at = packed_number(end, 0, 8);
   const std::uint64_t bytes = packed_number(end, 8, 8);
   const std::uint64_t most = size - Format::kBeginBytes - Format::kEndBytes;
-  require<DataError>(bytes <= most && at == size - Format::kEndBytes - bytes, shown, ": index of ", bytes, " bytes at ",
-                     at, ", expected one that ends at byte ", size - Format::kEndBytes);
+  require<DataError>(bytes <= most && at == size - Format::kEndBytes - bytes, shown, ": has an index of ", bytes,
+                     " bytes from byte ", at, " on, expected one that ends at byte ", size - Format::kEndBytes);
   PackedFrame frame{.index = file.bytes(at, bytes), .at = at};
   const std::uint32_t index_crc = crc32_of(frame.index);
   require<DataError>(index_crc == packed_number(end, 44, 4), shown, ": CRC-32 ", crc_text(index_crc),

@@ -67,7 +67,7 @@ DataSplit open_packed(const std::string& path, const FolderOptions& given, std::
   const FolderOptions options = resolved(given);
   require<UsageError>(options.val_fraction == 0 && options.left_out.empty(), "data is 'packed:", path, "' with ",
                       options.val_fraction == 0 ? "files to leave out" : "a validation fraction",
-                      ", expected none: lockstep-pack takes them");
+                      ", expected none of them: give them to lockstep-pack");
   const auto file = std::make_shared<const PackedFile>(path);
   if (file->store() == PackedStore::files) {
     require_decoders("packed:" + path);

@@ -64,8 +64,9 @@ PackedTokens::PackedTokens(const std::string& path) : file_(path) {
   const std::string problem = detail::packed_parts_problem(ids_, train, validation);
   require<DataError>(problem.empty(), shown, ": ", problem);
   const std::uint64_t fit = frame.index.size() / kRecordBytes;
-  require<DataError>(train <= fit && validation <= fit - train, shown, ": ", train, " and ", validation,
-                     " parts, expected at most ", fit, " in all, as the index has ", frame.index.size(), " bytes");
+  require<DataError>(train <= fit && validation <= fit - train, shown, ": ", train, " training and ", validation,
+                     " validation parts, expected at most ", fit, " in all, as the index has ", frame.index.size(),
+                     " bytes");
   require<DataError>(width == 1 || (ids_ == PackedIds::tokens && (width == 2 || width == 4)), shown, ": ids of ", width,
                      " bytes, expected 1", ids_ == PackedIds::tokens ? ", 2 or 4" : ": it is a text");
   width_ = width;
@@ -91,7 +92,7 @@ void PackedTokens::read_index(std::span<const std::byte> index, std::uint64_t at
     const std::uint64_t place = packed_number(record, 16, 8);
     const auto id = static_cast<std::int64_t>(packed_number(record, 24, 4));
     require<DataError>(place < size && id <= detail::kLargestId && id < std::int64_t{1} << 8 * width_,
-                       printable(path()), ": part ", i, " has its largest id, ", id, ", at ", place,
+                       printable(path()), ": part ", i, " has its largest id, ", id, ", at place ", place,
                        ", expected one of ", width_, " bytes, and a place below ", size);
     largest = std::max(largest, id);
     lengths.push_back(packed_number(record, 28, 4));
@@ -109,7 +110,7 @@ void PackedTokens::read_index(std::span<const std::byte> index, std::uint64_t at
                      largest + 1, ", as the largest id is ", largest);
   const std::uint64_t whole = parts * kRecordBytes + names + blocks * sizeof(std::uint32_t);
   require<DataError>(whole == index.size(), printable(path()), ": the index has ", index.size(), " bytes, expected ",
-                     whole, " of ", parts, " parts, ", names, " bytes of names and ", blocks, " checksums");
+                     whole, " bytes for ", parts, " parts, ", names, " bytes of names and ", blocks, " checksums");
   std::uint64_t from = parts * kRecordBytes;
   for (std::size_t i = 0; i < parts_.size(); from += lengths[i], ++i) {
     parts_[i].name = packed_text(index.subspan(from, lengths[i]));
@@ -202,7 +203,7 @@ std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<
 
 PackedTokensWriter::PackedTokensWriter(std::string path, PackedIds ids, int width)
     : ids_(ids), width_(static_cast<std::size_t>(width)) {
-  require<UsageError>(width == 1 || (ids == PackedIds::tokens && (width == 2 || width == 4)), "ids of ", width,
+  require<UsageError>(width == 1 || (ids == PackedIds::tokens && (width == 2 || width == 4)), "ids have ", width,
                       " bytes, expected 1", ids == PackedIds::tokens ? ", 2 or 4" : " of a text");
   file_ = std::make_unique<detail::PackedOutput>(std::move(path), detail::PackedContent::tokens);
   block_.reserve(PackedTokens::kBlockBytes);
@@ -224,7 +225,7 @@ std::int64_t PackedTokensWriter::vocabulary() const {
 
 void PackedTokensWriter::begin_part(bool validation, std::string name, std::uint64_t fingerprint) {
   require<StateError>(validation || train_ == parts_.size(),
-                      "a part to train on after one for validation, expected those for validation last");
+                      "a part to train on is begun after one for validation, expected those for validation last");
   train_ += validation ? 0 : 1;
   constexpr std::size_t kMostName = std::numeric_limits<std::uint16_t>::max();
   name.resize(std::min(name.size(), kMostName));
@@ -232,7 +233,7 @@ void PackedTokensWriter::begin_part(bool validation, std::string name, std::uint
 }
 
 void PackedTokensWriter::add(std::span<const std::int32_t> ids) {
-  require<StateError>(!parts_.empty(), "ids before the first part, expected begin_part() first");
+  require<StateError>(!parts_.empty(), "ids are added before the first part, expected begin_part() first");
   PackedPart& part = parts_.back();
   const std::int64_t most = std::min((std::int64_t{1} << 8 * width_) - 1, detail::kLargestId);
   for (const std::int32_t id : ids) {

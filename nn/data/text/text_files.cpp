@@ -35,7 +35,8 @@ std::vector<std::string> files_below(const std::string& folder, const std::vecto
       files.push_back(entry->path().string());
     }
   }
-  require<FileError>(!error, folder, ": cannot be read: ", error.message());
+  require<FileError>(!error, folder, ": cannot be read: ", error.message(),
+                     "; expected a folder that this user may read");
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -53,11 +54,13 @@ std::string listed(const std::vector<std::string>& endings) {
 
 TextFiles read_text(const std::string& path, const std::string& shown, const std::vector<std::string>& endings) {
   std::error_code ignored;
-  require<DataError>(fs::exists(path, ignored), shown, ": there is no such file or folder");
+  require<DataError>(fs::exists(path, ignored), shown,
+                     ": there is no such file or folder, expected a text or a folder of texts");
   std::vector<std::string> files{path};
   if (fs::is_directory(path, ignored)) {
     files = files_below(path, endings);
-    require<DataError>(!files.empty(), shown, ": the folder holds no file ", listed(endings));
+    require<DataError>(!files.empty(), shown, ": the folder holds no file ", listed(endings),
+                       ", expected at least one");
   }
   TextFiles text{.files = static_cast<std::int64_t>(files.size())};
   for (const std::string& file : files) {

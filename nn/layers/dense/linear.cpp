@@ -28,8 +28,8 @@ class LinearLayer final : public Layer {
     return activates() ? concat("activation ", ops::name_of(options_.activation)) : std::string();
   }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
-    require<ShapeError>(inputs[0].rank() == logical_.rank(), name(), ": input ", inputs[0], ", expected rank ",
-                        logical_.rank());
+    require<ShapeError>(inputs[0].rank() == logical_.rank(), name(), ": input ", inputs[0], ", expected ",
+                        logical_.rank(), logical_.rank() == 1 ? " axis" : " axes");
     const Shape shape = sequence() ? Shape{inputs[0][0], features_} : Shape{features_};
     require<ShapeError>(inputs.size() == 1 || inputs[1] == shape, name(), ": the residual is ", inputs.back(),
                         ", expected ", shape);

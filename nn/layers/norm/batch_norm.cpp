@@ -291,7 +291,8 @@ void plan_constant_statistics(PlanBuilder& b, SlotId sums) {
 /// mask of the ReLU.
 void plan_tangent(PlanBuilder& b, const std::string& name, const NormForward& n) {
   require<UnsupportedError>(!b.options().shares_statistics(), "plan: layer ", name,
-                            " shares its statistics with other ranks, which has no rule for tangents (jvp)");
+                            " shares its statistics with other ranks, which has no rule for tangents (jvp); expected "
+                            "statistics of its own, or no jvp");
   const SlotId t = b.input_tangent(0);
   const SlotId residual = n.residual.valid() ? b.input_tangent(1) : SlotId{};
   const SlotId to = b.new_tangent();

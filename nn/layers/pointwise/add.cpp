@@ -14,7 +14,7 @@ class AddLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return "add"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
     require<ShapeError>(inputs[0] == inputs[1], name(), ": inputs ", inputs[0], " and ", inputs[1],
-                        ", expected one shape");
+                        ", expected both of one shape");
     return inputs[0];
   }
   [[nodiscard]] bool backward_reads_output() const override { return false; }

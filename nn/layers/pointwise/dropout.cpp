@@ -14,7 +14,8 @@ class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number)
       : Layer(std::move(name)), rate_(rate), number_(number) {
-    require<UsageError>(rate >= 0 && rate < 1, this->name(), ": dropout rate is ", rate, ", expected [0, 1)");
+    require<UsageError>(rate >= 0 && rate < 1, this->name(), ": dropout rate is ", rate,
+                        ", expected at least 0 and below 1");
   }
   [[nodiscard]] std::string kind() const override { return "dropout"; }
   [[nodiscard]] std::string settings() const override {

@@ -65,8 +65,8 @@ void require_tied(const TensorFile& file, const TensorEntry& head, const TensorE
   require<DataError>(same && ((head.offset == embedding->offset && head.strides == embedding->strides) ||
                               bytes_of(head) == bytes_of(*embedding)),
                      file.path(),
-                     ": tensor 'lm_head.weight' differs from 'wte.weight', or that is missing; expected equal ones: "
-                     "the model has them tied");
+                     ": tensor 'lm_head.weight' differs from 'wte.weight', or 'wte.weight' is missing; expected two "
+                     "equal tensors, which the model shares");
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ void read_as_gpt2(TensorFile& file) {
       const Way here = way_of(entry);
       require<DataError>(!way || *way == here, file.path(), ": tensor '", entry.name, "' of shape (",
                          entry.shape.empty() ? 0 : entry.shape[0],
-                         ", ...) is another way round than that of another layer");
+                         ", ...) is transposed where that of another layer is not, expected all layers alike");
       way = here;
     }
   }

@@ -45,7 +45,7 @@ struct Muon {
 
   void update(Context& context, const ops::ArenaUpdate& all, const Rule::Views& views) {
     require<ShapeError>(all.begin == 0 && all.parameters.numel() == direction.numel(),
-                        "optimizer: muon updates elements from ", all.begin, " on, ", all.parameters.numel(),
+                        "optimizer: muon is to update elements from ", all.begin, " on, ", all.parameters.numel(),
                         " of them, expected all ", direction.numel());
     ops::ArenaUpdate update = all;
     update.segments = matrices;
@@ -79,8 +79,9 @@ bool is_hidden_matrix(const ParameterSpec& spec) {
 }
 
 Rule make_muon(Context& context, const ParameterSet& parameters, const OptimizerOptions& options) {
-  require<UsageError>(parameters.state_shards().empty(),
-                      "optimizer: muon with states that are divided over ranks (zero1), expected ddp");
+  require<UsageError>(
+      parameters.state_shards().empty(),
+      "optimizer: muon with states that are divided over ranks (zero1), expected states that are not divided (ddp)");
   const auto muon = std::make_shared<Muon>(context, parameters, options);
   const auto update = [muon](Context& on, const ops::ArenaUpdate& all, const Rule::Views& views) {
     muon->update(on, all, views);

@@ -55,7 +55,7 @@ void plan_top_k(PlanBuilder& builder, SlotId logits, SlotId weights) {
   const Shape shape = builder.prototype(logits).shape;
   const int k = builder.options().top_k;
   require<UsageError>(shape.rank() == 2 && k <= shape[1], "plan: top_k is ", k, ", the output of the model is ", shape,
-                      ", expected one row of at least so many classes a sample");
+                      ", expected at least ", k, " classes a sample");
   const SlotId labels = builder.state(StateField::labels);
   const SlotId valid = builder.state(StateField::valid);
   const SlotId metrics = builder.state(StateField::metrics);

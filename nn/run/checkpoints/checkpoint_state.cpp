@@ -257,7 +257,8 @@ std::int64_t valid_step(const std::string& dir) {
   const std::string folder = existing_checkpoint(dir);
   require_checksums(folder);
   for (const CheckpointFile& file : kCheckpointFiles) {
-    require<DataError>(!file.of_resume || file_exists(concat(folder, '/', file.name)), folder, ": has no ", file.name);
+    require<DataError>(!file.of_resume || file_exists(concat(folder, '/', file.name)), folder, ": has no ", file.name,
+                       ", expected a whole checkpoint");
   }
   return step;
 }

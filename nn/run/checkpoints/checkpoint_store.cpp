@@ -127,12 +127,14 @@ void CheckpointStore::copy(const std::string& from, std::string_view name) const
   const std::string found = find_folder(from);
   require<FileError>(!found.empty() && !fs::is_symlink(found), from, ": is no folder, expected a checkpoint");
   std::vector<std::string> names = listed_files(found);
-  require<FileError>(!names.empty(), found, ": has no ", kChecksumsFile, " with the files to copy");
+  require<FileError>(!names.empty(), found, ": has no ", kChecksumsFile,
+                     " with the files to copy, expected a whole checkpoint");
   names.emplace_back(kChecksumsFile);
   AtomicFolder made(to);
   std::error_code error;
   fs::permissions(made.folder(), fs::status(found).permissions() | fs::perms::owner_all, error);
-  require<FileError>(!error, to, ": its permissions cannot be set: ", error.message());
+  require<FileError>(!error, to, ": its permissions cannot be set: ", error.message(),
+                     "; expected a folder of this user");
   for (const std::string& listed : names) {
     const InputFile file(concat(found, '/', listed), InputFile::Links::refuse);
     OutputFile copy(made.file(listed), file.permissions());

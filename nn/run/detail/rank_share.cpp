@@ -113,7 +113,8 @@ Position RankShare::continued(const Position& saved, std::int64_t global_batch) 
            saved.step <= kMost && saved.skipped >= 0 && saved.skipped <= size && global_batch >= 0);
   if (global_batch == options_.global_batch || global_batch == 0) {
     require<DataError>(saved.batch < training_.batches(saved.skipped), "epoch ", saved.epoch, ", batch ", saved.batch,
-                       ", but this run has ", training_.batches(saved.skipped), " batches an epoch");
+                       ", expected a smaller batch: this run has ", training_.batches(saved.skipped),
+                       " batches an epoch");
     return saved;
   }
   std::int64_t done = 0;

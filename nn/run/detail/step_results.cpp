@@ -103,7 +103,7 @@ void StepResults::report() {
   first_due_ = (first_due_ + 1) % due_.size();
   --waiting_;
   require<StateError>(first.there, "training run: the metrics of step ", first.step, " are not there after step ",
-                      run_.trainer.position().step);
+                      run_.trainer.position().step, ", expected them with each step");
   const Metrics sums = run_.trainer.sum_over_ranks(first.sums);
   epoch_sums_ += sums;
   epoch_train_s_ += first.seconds;

@@ -148,7 +148,8 @@ void ClassReport::keep(const Sample& sample) {
 }
 
 void ClassReport::add(const ClassReport& other) {
-  require<UsageError>(other.classes == classes, "class report: of ", other.classes, " classes, expected ", classes);
+  require<UsageError>(other.classes == classes, "class report: the other report is of ", other.classes,
+                      " classes, expected ", classes);
   const auto plus = [](std::vector<std::int64_t>& sum, const std::vector<std::int64_t>& more) {
     std::transform(sum.begin(), sum.end(), more.begin(), sum.begin(), std::plus<>());
   };

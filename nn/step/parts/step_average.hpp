@@ -56,7 +56,8 @@ class StepAverage {
     require<StateError>(options_.on(), "train step: begin_average() without a moving average, expected ",
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
-                        begun_ ? "a second time" : "between add() and update()");
+                        begun_ ? "a second time, expected end_average() before"
+                               : "between add() and update(), expected update() before");
     // Saves the parameters and evaluation buffers, which the average replaces.
     const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
     const TensorView buffers = parameters_.evaluation_buffer_arena();
@@ -89,7 +90,7 @@ class StepAverage {
     }
   }
   void end() {
-    require<StateError>(begun_, "train step: end_average() without begin_average() before");
+    require<StateError>(begun_, "train step: end_average() without begin_average(), expected begin_average() before");
     begun_ = false;
     ops::strided_copy(context_, parameters_.gradients(),
                       parameters_.values().slice(0, 0, parameters_.trainable_numel()));
@@ -100,7 +101,8 @@ class StepAverage {
     }
   }
   void require_ended(const char* call) const {  ///< between begin() and end(), throws StateError, which names `call`
-    require<StateError>(!begun_, "train step: ", call, " between begin_average() and end_average()");
+    require<StateError>(!begun_, "train step: ", call,
+                        " between begin_average() and end_average(), expected end_average() before");
   }
 
  private:

@@ -62,23 +62,26 @@ Directory find_directory(const InputFile& file) {
   std::uint64_t end = file.size() - kEnd;  // end of the archive's directory
   const std::string last = bytes_at(file, end, kEnd);
   require<DataError>(word(last, 0) == kEndMark && number(last, 20, 2) == 0, path,
-                     ": no directory of a zip archive at its end: the file is cut off or damaged");
+                     ": ends without the directory of a zip archive, expected one: the file is cut off or damaged");
   Directory directory{.entries = number(last, 10, 2), .begin = word(last, 16), .bytes = word(last, 12)};
   const std::string locator = end >= kLocator64 ? bytes_at(file, end - kLocator64, kLocator64) : "";
   if (!locator.empty() && word(locator, 0) == kLocator64Mark) {
     end = number(locator, 8, 8);
     require<DataError>(end <= file.size() - kEnd - kLocator64 && file.size() - kEnd - kLocator64 - end >= kEnd64, path,
-                       ": zip64 directory's end at ", end, ", expected within the file");
+                       ": the zip64 directory ends at byte ", end, ", expected an end within the file: it is damaged");
     const std::string end64 = bytes_at(file, end, kEnd64);
-    require<DataError>(word(end64, 0) == kEnd64Mark, path, ": no zip64 directory's end at ", end);
+    require<DataError>(word(end64, 0) == kEnd64Mark, path, ": the end of the zip64 directory is not at byte ", end,
+                       ", expected it there: the file is damaged");
     directory = {.entries = number(end64, 32, 8), .begin = number(end64, 48, 8), .bytes = number(end64, 40, 8)};
   }
   require<DataError>(directory.begin <= end && directory.bytes <= end - directory.begin, path, ": zip directory of ",
-                     directory.bytes, " bytes at ", directory.begin, ", expected within the first ", end);
+                     directory.bytes, " bytes from byte ", directory.begin, " on, expected it within the first ", end,
+                     " bytes");
   require<DataError>(directory.bytes <= kMostDirectory, path, ": zip directory of ", directory.bytes,
                      " bytes, expected at most ", kMostDirectory);
   require<DataError>(directory.entries <= directory.bytes / kEntry, path, ": ", directory.entries,
-                     " records, more than a zip directory of ", directory.bytes, " bytes has");
+                     " records, expected at most ", directory.bytes / kEntry, " in a zip directory of ",
+                     directory.bytes, " bytes");
   return directory;
 }
 
@@ -129,8 +132,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   const auto name_bytes = static_cast<std::size_t>(number(rest, 28, 2));
   const auto extra_bytes = static_cast<std::size_t>(number(rest, 30, 2));
   const std::size_t bytes = kEntry + name_bytes + extra_bytes + static_cast<std::size_t>(number(rest, 32, 2));
-  require<DataError>(bytes <= rest.size(), path, ": damaged zip directory, an entry of ", bytes, " bytes where ",
-                     rest.size(), " are left");
+  require<DataError>(bytes <= rest.size(), path, ": damaged zip directory, an entry of ", bytes,
+                     " bytes, expected at most the ", rest.size(), " bytes that are left");
   Listed listed;
   listed.record = {.name = std::string(rest.substr(kEntry, name_bytes)),
                    .crc32 = word(rest, 16),
@@ -141,7 +144,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   const auto stored = extra.of(word(rest, 20));
   const auto header = extra.of(word(rest, 42));
   require<DataError>(whole && stored && header && (listed.record.method != 0 || *whole == *stored), path, ": record ",
-                     printable(listed.record.name), ": damaged sizes in the zip directory");
+                     printable(listed.record.name),
+                     ": damaged sizes in the zip directory, expected all of them and equal ones where it is stored");
   listed.record.bytes = *stored;
   listed.header = *header;
   rest.remove_prefix(bytes);
@@ -181,16 +185,17 @@ std::vector<ZipRecord> read_zip_directory(const InputFile& file) {
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     Listed& entry = listed.emplace_back(take_entry(rest, path));
     require<DataError>(names.insert(entry.record.name).second, path, ": record ", printable(entry.record.name),
-                       " stands twice in the zip directory");
+                       " stands twice in the zip directory, expected each record once");
     entry.record.offset = data_of(file, entry, directory.begin);
   }
-  require<DataError>(rest.empty(), path, ": ", rest.size(), " bytes after the last entry of the zip directory");
+  require<DataError>(rest.empty(), path, ": ", rest.size(),
+                     " bytes after the last entry of the zip directory, expected none");
   std::sort(listed.begin(), listed.end(), [](const Listed& a, const Listed& b) { return a.header < b.header; });
   std::vector<ZipRecord> records;
   std::uint64_t end = 0;
   for (Listed& entry : listed) {
     require<DataError>(entry.header >= end, path, ": record ", printable(entry.record.name),
-                       " overlaps the one in front of it");
+                       " overlaps the one in front of it, expected each record apart");
     end = entry.record.offset + entry.record.bytes;
     records.push_back(std::move(entry.record));
   }

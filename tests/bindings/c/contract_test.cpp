@@ -28,13 +28,15 @@ TEST(Library, SaysWhatItIs) {
 
 TEST(LastError, BelongsToTheThreadAndEndsWithItsNextCall) {
   EXPECT_EQ(lockstep_context_synchronize(nullptr), LOCKSTEP_ERR_INVALID);
-  EXPECT_STREQ(lockstep_last_error(), "lockstep_context_synchronize: the context is NULL");
+  EXPECT_STREQ(lockstep_last_error(),
+               "lockstep_context_synchronize: the context is NULL, expected a handle of lockstep");
   std::thread([] {
     EXPECT_STREQ(lockstep_last_error(), "");
     EXPECT_EQ(lockstep_comm_rank(nullptr, nullptr, nullptr), LOCKSTEP_ERR_INVALID);
-    EXPECT_STREQ(lockstep_last_error(), "lockstep_comm_rank: the communicator is NULL");
+    EXPECT_STREQ(lockstep_last_error(), "lockstep_comm_rank: the communicator is NULL, expected a handle of lockstep");
   }).join();
-  EXPECT_STREQ(lockstep_last_error(), "lockstep_context_synchronize: the context is NULL");
+  EXPECT_STREQ(lockstep_last_error(),
+               "lockstep_context_synchronize: the context is NULL, expected a handle of lockstep");
   EXPECT_EQ(lockstep_context_destroy(nullptr), LOCKSTEP_OK);
   EXPECT_STREQ(lockstep_last_error(), "");
   EXPECT_EQ(lockstep_error_set(LOCKSTEP_ERR_FORMAT, "of a layer above", 7), LOCKSTEP_ERR_FORMAT);

@@ -440,7 +440,7 @@ TEST(Tape, ProductsWithTheJacobianBadInput) {
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_tape_jvp(tape, pass, &in, &small, nullptr)));
   View one(x.data(), {1, 2});
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_tape_jvp(tape, pass, &one, &out, nullptr),
-                    {"the tangent of the input has 1 samples, pass"}));
+                    {"the tangent of the input has 1 samples, expected 2 as pass"}));
   EXPECT_TRUE(
       fails(LOCKSTEP_ERR_INVALID, lockstep_tape_vjp(tape, pass, &given, nullptr, nullptr), {"in_gradient is NULL"}));
   EXPECT_TRUE(

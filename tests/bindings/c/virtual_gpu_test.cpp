@@ -563,7 +563,7 @@ TEST(TwoGpus, BadInput) {
                         {"the communicator is NULL"}));
       const SelfComm alone(context);
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, alone, &none),
-                        {"of 2", "for host memory of rank 0 of 1"}));
+                        {"of 2", "expected rank 0 of 1 as the communicator for host memory"}));
       EXPECT_EQ(static_cast<lockstep_comm>(none), nullptr);
       // A trainer on a GPU is refused if the communicator is for host memory, or for the memory of another GPU.
       const SmallModel model(context);

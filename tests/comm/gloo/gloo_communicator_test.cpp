@@ -198,7 +198,7 @@ TEST(GlooCommunicator, AMessageOfAnotherSizeFailsBothRanks) {
   if (comm->rank() == 0) {
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(error_of<ShapeError>([&] { comm->send(stream, ten.view(), 1); }),
-                "send: rank 1 does not expect 10 x f32");
+                "send: rank 1 does not expect 10 x f32, expected the tensor of its recv");
     }
     comm->send(stream, ten.view(), 1);
   } else if (comm->rank() == 1) {

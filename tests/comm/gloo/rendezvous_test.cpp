@@ -190,7 +190,7 @@ TEST(Rendezvous, NobodyAnswers) {
   const int port = free_port();
   const Came came = come(options(1, 2, port, 1), [](Rendezvous&) { FAIL(); });
   EXPECT_EQ(came.text, concat("rank 0 of 2 does not answer at 127.0.0.1:", port,
-                              " within 1 s: connection refused (MASTER_ADDR=here)"));
+                              " within 1 s, expected it to run there: connection refused (MASTER_ADDR=here)"));
   EXPECT_LT(came.seconds, 5);
 }
 
@@ -235,10 +235,10 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
   nowhere.host = "no-such-host.invalid";  // no error yet: the name may get an address later, e.g. when a pod starts
-  EXPECT_EQ(
-      come(nowhere, [](Rendezvous&) { FAIL(); })
-          .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),
-      0U);
+  EXPECT_EQ(come(nowhere, [](Rendezvous&) { FAIL(); })
+                .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s, expected it to run "
+                           "there: the name has no address"),
+            0U);
   nowhere.rank = 0;
   EXPECT_NE(come(nowhere, [](Rendezvous&) { FAIL(); }).text.find("the name has no address"), std::string::npos);
   RendezvousOptions no_name = options(1, 2, 4711, 20);
@@ -328,8 +328,8 @@ TEST(Rendezvous, APortThatIsTaken) {
   const detail::Listening other = detail::listen_at(kHere, port);
   ASSERT_TRUE(other.socket.is_open());
   const Came came = come(options(0, 2, port), [](Rendezvous&) { FAIL(); });
-  EXPECT_EQ(came.text,
-            concat("rank 0 cannot listen at 127.0.0.1:", port, ": address already in use (MASTER_ADDR=here)"));
+  EXPECT_EQ(came.text, concat("rank 0 cannot listen at 127.0.0.1:", port,
+                              ": address already in use; expected a free port (MASTER_ADDR=here)"));
   EXPECT_LT(came.seconds, 2);
 }
 
@@ -345,7 +345,8 @@ TEST(Rendezvous, SomethingElseAnswers) {
     });
     const Came came = come(options(1, 2, port, 5), [](Rendezvous&) { FAIL(); });
     server.join();
-    EXPECT_EQ(came.text, concat("127.0.0.1:", port, " answers, but is not rank 0 of lockstep (MASTER_ADDR=here)"));
+    EXPECT_EQ(came.text,
+              concat("127.0.0.1:", port, " is another program, expected rank 0 of lockstep there (MASTER_ADDR=here)"));
     EXPECT_LT(came.seconds, 3);
   }
 }

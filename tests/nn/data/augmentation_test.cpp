@@ -184,7 +184,7 @@ TEST(AugmentedImages, ReflectedPaddingIsLessThanASide) {
   EXPECT_NO_THROW(AugmentedImages(images_of(3, 7, 10), {.pad = 6, .reflect = true}));
   testing::expect_holds(testing::error_of<UsageError>(
                             [] { const AugmentedImages set(images_of(3, 7, 10), {.pad = 7, .reflect = true}); }),
-                        "pad is 7 and reflects, images are 7 x 10, expected a pad below both sides");
+                        "pad is 7 and reflect is on, images are 7 x 10, expected a pad below both sides");
 }
 
 TEST(AugmentedImages, RandomPartsAreResized) {
@@ -509,7 +509,7 @@ TEST(AugmentedImages, BadOptionsAreRefused) {
   refused({.erase = 1.5}, {"1.5"});
   refused({.mixup = 1e-3}, {"0.001"});
   refused({.pad = -1}, {"pad is -1"});
-  refused({.crop = CropOptions{}, .pad = 1}, {"pad is 1 with resized parts"});
+  refused({.crop = CropOptions{}, .pad = 1}, {"pad is 1 and resized parts are on"});
   EXPECT_THROW(AugmentedImages(nullptr, {}), UsageError);
   EXPECT_EQ(text_of(AugmentationOptions{}), "");
   EXPECT_EQ(text_of(everything()),

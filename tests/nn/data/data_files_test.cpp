@@ -269,10 +269,10 @@ TEST_F(Idx, WrongHeadersAreNamed) {
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(0xFFFFFFFF) + big_endian(0xFFFFFFFF));
   expect_holds(error(), "extent 4294967295 at byte 8, expected 1 to 4096");
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(4096) + big_endian(4096));
-  expect_holds(error(), "asks for more than 17179869184 bytes");
+  expect_holds(error(), "asks for too many bytes, expected at most 17179869184");
   // The header's size is within the limit, but the file is too small to hold that many bytes.
   put_file(train_images_, big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2));
-  expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than 16");
+  expect_holds(error(), "asks for 8589934592 bytes, expected at most the 16 that the file can hold");
 }
 
 TEST_F(Idx, SizesHaveToAgree) {
@@ -329,7 +329,7 @@ TEST_F(Idx, GzipIsReadNoFurtherThanItsHeaderSays) {
   // The header states 8 GiB of data, but only 24 bytes follow.
   const Bytes claim = big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2);
   only_gzip(train_images_, gzip(claim + Bytes(24, '\0')));
-  expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than");
+  expect_holds(error(), "asks for 8589934592 bytes, expected at most the ");
 }
 
 // ---- Real files: LOCKSTEP_DATA names a folder with fashion-mnist/ in it.

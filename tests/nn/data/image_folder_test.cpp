@@ -499,7 +499,7 @@ TEST_F(ImageFolder, LinksAreFollowedButNotInCircles) {
   }
   expect_holds(with_link("itself", "train/itself"), "train/itself': ");
   expect_holds(with_link("itself.png", "train/a/itself.png"), "train/a/itself.png': ");
-  expect_holds(with_link("nowhere", "train/a/nowhere.png"), "train/a/nowhere.png': is a link to nowhere");
+  expect_holds(with_link("nowhere", "train/a/nowhere.png"), "train/a/nowhere.png': is a link to nothing");
   (void)open_data(options());
 }
 

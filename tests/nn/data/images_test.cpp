@@ -218,8 +218,9 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
   const std::size_t frame = jpeg_file.find("\xff\xc0") + 5;
   expect_holds(refused(with(jpeg_file, frame, std::string("\xff\x00\xff\x00", 4))),
                "65280 x 65280 pixels, expected 1 to 134217728");
-  expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
-               concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 a byte"));
+  expect_holds(
+      refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
+      concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 pixels a byte"));
   // A frame of 128 x 128 pixels has fewer than 512 pixels for each byte of the file, so this check accepts it. But the
   // data ends too early for so many pixels.
   expect_holds(refused(with(jpeg_file, frame, std::string("\x00\x80\x00\x80", 4))), "damaged or unknown JPEG data");

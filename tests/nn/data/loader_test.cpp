@@ -446,9 +446,9 @@ TEST(Loader, BadSettingsAreRefused) {
   const Sampler sampler({40, 10, 1, 0, true, false, 0});
   HostMemoryResource memory;
   const auto make = [&](LoaderOptions options) { return [&, options] { Loader(data, sampler, memory, options); }; };
-  expect_holds(error_of<UsageError>(make({-1, 2, 0, 0})), "-1 workers");
-  expect_holds(error_of<UsageError>(make({1000, 2, 0, 0})), "1000 workers");
-  expect_holds(error_of<UsageError>(make({1, 0, 0, 0})), "prefetch 0");
+  expect_holds(error_of<UsageError>(make({-1, 2, 0, 0})), "workers is -1, expected 0 to");
+  expect_holds(error_of<UsageError>(make({1000, 2, 0, 0})), "workers is 1000, expected 0 to");
+  expect_holds(error_of<UsageError>(make({1, 0, 0, 0})), "prefetch is 0");
   expect_holds(error_of<UsageError>(make({1, 2, -1, 0})), "epoch -1");
   expect_holds(error_of<UsageError>(make({1, 2, 0, 4})), "batch 4");
   expect_holds(error_of<UsageError>([&] {

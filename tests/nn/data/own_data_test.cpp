@@ -209,7 +209,7 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
   };
   EXPECT_EQ(error_of<ShapeError>([&] { with(narrow, good); }), "narrow: the input has 2 features, model line takes 3");
   EXPECT_EQ(error_of<UsageError>([&] { with(good, blind); }),
-            "blind: the batch has no field 'targets', model line needs it for its loss (PlanOptions::loss)");
+            "blind: the batch has no field 'targets', expected it for model line for its loss (PlanOptions::loss)");
   std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
   const MemoryDataset weighed = line.dataset("weighed", TensorView(std::span(ones), {kSize}));
   EXPECT_EQ(error_of<ShapeError>([&] { with(weighed, good); }),

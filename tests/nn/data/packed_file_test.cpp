@@ -242,8 +242,9 @@ TEST_F(PackedFiles, ACheckNamesTheDamagedSamples) {
 TEST_F(PackedFiles, EveryByteIsThere) {
   const std::string good = Parts().text();
   testing::for_each_other_length(good, [&](const std::string& bytes) { (void)refused(bytes); });
-  expect_holds(refused(std::string()), "is no packed file");
-  expect_holds(refused(std::string("PK\x03\x04 and so on")), "is no packed file of lockstep-pack");
+  expect_holds(refused(std::string()), "begins as no packed file does");
+  expect_holds(refused(std::string("PK\x03\x04 and so on")),
+               "begins as no packed file does, expected one that lockstep-pack wrote");
   expect_holds(refused(good.substr(0, 40)), "ends at byte 40, expected at least 80: it is cut off");
   expect_holds(refused(good.substr(0, good.size() - 3)), "it is cut off or damaged");
 }
@@ -268,7 +269,8 @@ TEST_F(PackedFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused([](Parts& p) { p.store = 2; }), "samples of kind 2, expected 0 (files) or 1 (pixels)");
   expect_holds(refused([](Parts& p) { p.behind = "x"; }), "the index has");
   expect_holds(refused(record(0, [](auto& r) { r.longer_name = 1; })), "the index ends after");
-  expect_holds(refused(record(1, [](auto& r) { r.format = 2; })), "record 1 of the index says nothing that is known");
+  expect_holds(refused(record(1, [](auto& r) { r.format = 2; })),
+               "record 1 of the index has bytes of an unknown meaning");
   expect_holds(refused(record(1, [](auto& r) { r.reserved = 1; })), "record 1 of the index");
   expect_holds(refused(record(1, [](auto& r) { r.label = 2; })),
                "sample 1 ('train/a dog/1.png'): label 2, expected 0 to 1");
@@ -279,15 +281,16 @@ TEST_F(PackedFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused(record(0, [](auto& r) { r.width = 3; })), "12 bytes, expected 18, 3 x 2 pixels");
   expect_holds(refused(record(0, [](auto& r) { r.orientation = 0; })), "orientation 0, expected 1 to 8");
   expect_holds(refused(record(0, [](auto& r) { r.orientation = 9; })), "orientation 9");
-  expect_holds(refused(record(1, [](auto& r) { r.later = 1; })), "6 bytes at 29, expected them at 28");
-  expect_holds(refused(record(1, [](auto& r) { r.later = ~std::uint64_t{0}; })), "expected them at 28");
+  expect_holds(refused(record(1, [](auto& r) { r.later = 1; })),
+               "6 bytes from byte 29 on, expected them from byte 28 on");
+  expect_holds(refused(record(1, [](auto& r) { r.later = ~std::uint64_t{0}; })), "expected them from byte 28 on");
   expect_holds(refused(record(2, [](auto& r) { r.other_crc = 1; })), "sample 2 of class 'a dog': CRC-32 ");
   expect_holds(refused([](Parts& p) { p.records[2].bytes += "x"; }), "13 bytes, expected 12");
   expect_holds(refused([](Parts& p) {
                  p.store = 0;
                  p.records[2].more_bytes = 1;
                }),
-               "13 bytes at 34, expected them at 34 and before the index at 46");
+               "13 bytes from byte 34 on, expected them from byte 34 on and before the index at byte 46");
   expect_holds(refused([](Parts& p) {
                  p.store = 0;
                  p.records[2].bytes.clear();
@@ -304,7 +307,7 @@ TEST_F(PackedFiles, OneThatBecomesShorterIsNamed) {
   testing::put_file(path_, Parts().text());
   const PackedFile file(path_);
   std::filesystem::resize_file(path_, 30);
-  expect_holds(error_of<DataError>([&] { (void)file.read(2); }), "has 30 bytes, and had");
+  expect_holds(error_of<DataError>([&] { (void)file.read(2); }), "has 30 bytes, expected at least the");
 }
 
 TEST_F(PackedFiles, TheWriterTakesWhatTheReaderTakes) {
@@ -319,10 +322,7 @@ TEST_F(PackedFiles, TheWriterTakesWhatTheReaderTakes) {
     writer.add(false, {0, 2, 2}, bytes_of(twelve));
     expect_holds(error_of<UsageError>([&] { writer.commit(); }), "1 training and 0 test samples");
     writer.add(true, {0, 2, 2}, bytes_of(twelve));
-    expect_holds(error_of<StateError>([&] {
-                   writer.add(false, {0, 2, 2}, bytes_of(twelve));
-                 }),
-                 "after one of the test");
+    expect_holds(error_of<StateError>([&] { writer.add(false, {0, 2, 2}, bytes_of(twelve)); }), "after a test sample");
     EXPECT_EQ(writer.samples(), 2);
   }
   EXPECT_EQ(testing::count_entries(folder_.path()), 0U) << "without commit() nothing is left";
@@ -392,7 +392,7 @@ TEST_F(PackedFiles, FilesNeedTheLibraries) {
   EXPECT_EQ(check.damaged, 0) << "checksums are compared in every build";
   EXPECT_FALSE(check.decoded);
   expect_holds(error_of<UsageError>([&] { (void)open_data({.spec = "packed:" + path_}); }),
-               "this build reads no JPEG and PNG files: install libjpeg-turbo and libpng");
+               "this build reads no JPEG and PNG files, expected one that does: install libjpeg-turbo and libpng");
   expect_holds(error_of<UsageError>([&] { const FolderPack pack({.folder = folder_.path(), .out = path_ + "2"}); }),
                "this build reads no JPEG and PNG files");
 }

@@ -193,7 +193,7 @@ TEST_F(PackedTokenFiles, EveryBitCounts) {
 TEST_F(PackedTokenFiles, EveryByteIsThere) {
   const std::string good = Parts().text();
   testing::for_each_other_length(good, [&](const std::string& bytes) { (void)refused(bytes); });
-  expect_holds(refused(std::string()), "is no packed file");
+  expect_holds(refused(std::string()), "begins as no packed file does");
   expect_holds(refused(good.substr(0, 40)), "ends at byte 40, expected at least 80: it is cut off");
   expect_holds(refused(good.substr(0, good.size() - 3)), "it is cut off or damaged");
 }
@@ -214,7 +214,8 @@ TEST_F(PackedTokenFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused([](Parts& p) { p.train = 0; }),
                "0 parts to train on and 1 for validation, expected at least one of each");
   expect_holds(refused([](Parts& p) { p.validation = 0; }), "2 parts to train on and 0 for validation");
-  expect_holds(refused([](Parts& p) { p.train = ~std::uint64_t{0}; }), "18446744073709551615 and 1 parts, expected at");
+  expect_holds(refused([](Parts& p) { p.train = ~std::uint64_t{0}; }),
+               "18446744073709551615 training and 1 validation parts, expected at");
   expect_holds(refused([](Parts& p) { p.validation = std::uint64_t{1} << 60; }), "parts, expected at most 3 in all");
   expect_holds(refused([](Parts& p) { p.validation = 2; }), "parts, expected at most 3 in all");
   expect_holds(refused([](Parts& p) { p.train = 1; }), "ids end at byte 26, expected 32, where the index begins");
@@ -235,13 +236,13 @@ TEST_F(PackedTokenFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused([](Parts& p) { p.other_crc = 1; }), "part 0 ('a_train.bin'): CRC-32 ");
   expect_holds(refused(part(0, [](auto& p) { p.more_ids = 1; })), "part 2 has 3 ids, expected 1 to 2");
   expect_holds(refused(part(2, [](auto& p) { p.more_ids = ~std::uint64_t{0}; })),
-               "part 2 has its largest id, 256, at 2");
+               "part 2 has its largest id, 256, at place 2");
   expect_holds(refused(part(1, [](auto& p) { p.more_ids = ~std::uint64_t{0}; })), "part 1 has 0 ids, expected 1 to 4");
   expect_holds(refused(part(1, [](auto& p) { p.longer_name = 1; })), "the index has");
   expect_holds(refused(part(1, [](auto& p) { p.longer_name = 0xFFFFFFFF; })), "the index has");
   expect_holds(refused(part(1, [](auto& p) { p.largest_at = 1; })),
-               "part 1 has its largest id, 2, at 1, expected one of 2 bytes, and a place below 1");
-  expect_holds(refused(part(1, [](auto& p) { p.largest = 65536; })), "part 1 has its largest id, 65536, at 0");
+               "part 1 has its largest id, 2, at place 1, expected one of 2 bytes, and a place below 1");
+  expect_holds(refused(part(1, [](auto& p) { p.largest = 65536; })), "part 1 has its largest id, 65536, at place 0");
   expect_holds(refused([](Parts& p) {
                  p.width = 4;
                  p.parts[1].largest = 0x7FFFFFFF;
@@ -270,7 +271,7 @@ TEST_F(PackedTokenFiles, OneThatBecomesShorterIsNamed) {
   testing::put_file(path_, Parts().text());
   const PackedTokens file(path_);
   fs::resize_file(path_, 30);
-  expect_holds(error_of<DataError>([&] { (void)ids_of(file); }), "has 30 bytes, and had");
+  expect_holds(error_of<DataError>([&] { (void)ids_of(file); }), "has 30 bytes, expected at least the");
 }
 
 /// Returns the result of check_packed() for the file at this path.
@@ -441,14 +442,15 @@ TEST_F(PackedTokenFiles, ACheckFindsAnIndexThatIsNotThatOfTheIds) {
     return error_of<DataError>([&] { (void)check_packed(file, 2, 20, [](const PackProgress&) {}); });
   };
   parts.parts[0].largest_at = 3;
-  expect_holds(refused_check(parts.text()),
-               "part 0 ('a_train.bin'): its largest id is 300 at 1, expected 300 at 3, as the index has it");
+  expect_holds(
+      refused_check(parts.text()),
+      "part 0 ('a_train.bin'): its largest id is 300 at place 1, expected 300 at place 3, as the index has it");
   parts = Parts();
   parts.parts[2].ids[1] = 257;
-  expect_holds(refused_check(parts.text()), "its largest id is 257 at 1, expected 256 at 2");
+  expect_holds(refused_check(parts.text()), "its largest id is 257 at place 1, expected 256 at place 2");
   parts.width = 4;
   parts.parts[2].ids[1] = 0xFFFFFFFF;
-  expect_holds(refused_check(parts.text()), "its largest id is 4294967295 at 1, expected 256 at 2");
+  expect_holds(refused_check(parts.text()), "its largest id is 4294967295 at place 1, expected 256 at place 2");
 }
 
 TEST_F(PackedTokenFiles, ATextIsItsBytes) {
@@ -502,7 +504,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(usage({.source = path("ten.txt"), .out = path_}), "expected tokens:DIR or text:PATH");
   expect_holds(usage({.source = "text:", .out = path_}), "'text:', expected a path after the colon");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path_, .vocabulary = 7}),
-               "the vocabulary is 7, which is for tokens:DIR");
+               "the vocabulary is 7, expected it with tokens:DIR alone");
   expect_holds(data({.source = "text:" + path("short.txt"), .out = path_}),
                "9 bytes, expected at least 10: the last tenth is for validation");
   expect_holds(data({.source = "text:" + path("none"), .out = path_}), "there is no such file or folder");
@@ -511,7 +513,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(data({.source = "tokens:" + path("data"), .out = path_}), "train.bin");
   expect_holds(data({.source = "tokens:" + path("none"), .out = path_}), "cannot be read");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path("ten.txt"), .overwrite = true}),
-               "is what is packed, expected another file");
+               "is the source that is packed, expected another file");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path("data")}), "is a folder, expected a file");
   expect_holds(usage({.source = "text:" + folder_.path(), .out = path("data/a.pack")}), "expected a place outside");
   expect_holds(data({.source = "text:" + path("ten.txt"), .out = path("nowhere/a")}), "cannot be made");
@@ -547,7 +549,7 @@ TEST_F(PackedTokenFiles, TheWriterTakesWhatTheReaderTakes) {
   const std::vector<std::int32_t> ids{1, 255};
   {
     PackedTokensWriter writer(path_, PackedIds::tokens, 1);
-    expect_holds(error_of<StateError>([&] { writer.add(ids); }), "ids before the first part");
+    expect_holds(error_of<StateError>([&] { writer.add(ids); }), "ids are added before the first part");
     expect_holds(error_of<UsageError>([&] { writer.commit(); }), "0 parts to train on and 0 for validation");
     writer.begin_part(false, "a", 0);
     writer.add(ids);
@@ -560,9 +562,9 @@ TEST_F(PackedTokenFiles, TheWriterTakesWhatTheReaderTakes) {
   }
   EXPECT_EQ(testing::count_entries(folder_.path()), 0U) << "without commit() nothing is left";
   expect_holds(error_of<UsageError>([&] { const PackedTokensWriter writer(path_, PackedIds::tokens, 3); }),
-               "ids of 3 bytes, expected 1, 2 or 4");
+               "ids have 3 bytes, expected 1, 2 or 4");
   expect_holds(error_of<UsageError>([&] { const PackedTokensWriter writer(path_, PackedIds::text, 2); }),
-               "ids of 2 bytes, expected 1 of a text");
+               "ids have 2 bytes, expected 1 of a text");
   PackedTokensWriter text(path_, PackedIds::text, 1);
   for (int i = 0; i < 2; ++i) {
     text.begin_part(false, "a", 0);

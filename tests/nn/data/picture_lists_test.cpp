@@ -110,9 +110,11 @@ TEST(PictureLists, BadLinesAreNamed) {
       {{"a 1\nb 1", "a 1"}, "'train.txt', line 1: label 1, and class 0 has no picture in the list"},
       {{"a 0\nb 3\nc 1\nd 0", "a 0"}, "'train.txt', line 2: label 3, and class 2 has no picture in the list"},
       {{"a 0\nb 1", "a 0\nc 2"}, "'val.txt', line 2: label '2', expected 0 to 1, as the training list has them"},
-      {{"a cat\nb dog", "a cat\nc cow"}, "'val.txt', line 2: label 'cow' is no class of 'train.txt'"},
-      {{"a 0\nb 1\na 1", "a 0"}, "'train.txt', line 3: 'a' has label '1' and in 'train.txt', line 1 '0', expected one"},
-      {{"a 0\nb 1", "b 0"}, "'val.txt', line 1: 'b' has label '0' and in 'train.txt', line 2 '1', expected one"},
+      {{"a cat\nb dog", "a cat\nc cow"}, "'val.txt', line 2: label 'cow', expected a class of 'train.txt'"},
+      {{"a 0\nb 1\na 1", "a 0"},
+       "'train.txt', line 3: 'a' has label '1' and in 'train.txt', line 1 '0', expected the same label in both"},
+      {{"a 0\nb 1", "b 0"},
+       "'val.txt', line 1: 'b' has label '0' and in 'train.txt', line 2 '1', expected the same label in both"},
       {{std::string("a 0\nb\0 0", 8), "a 0"}, "'train.txt', line 2: holds a byte 0, expected text"},
       {{"a 0\n" + std::string(8193, 'x'), "a 0"}, "'train.txt', line 2: 8193 bytes, expected a line of at most 8192"}};
   for (const auto& [texts, expected] : cases) {
@@ -127,8 +129,9 @@ TEST(PictureLists, APictureMayStandInAListTwice) {
   expect_holds(
       refused_lists({"a 0\nb 0\n./a 0"}, 0.5),
       "'train.txt', line 3: 'a' stands in 'train.txt', line 1 too, expected each picture once where a fraction");
-  expect_holds(refused_lists({"a/b 0\nb 1\na//b 1", "b 1"}),
-               "'train.txt', line 3: 'a/b' has label '1' and in 'train.txt', line 1 '0', expected one");
+  expect_holds(
+      refused_lists({"a/b 0\nb 1\na//b 1", "b 1"}),
+      "'train.txt', line 3: 'a/b' has label '1' and in 'train.txt', line 1 '0', expected the same label in both");
 }
 
 TEST(PictureLists, AFractionIsSplitOffEachClass) {
@@ -141,7 +144,8 @@ TEST(PictureLists, AFractionIsSplitOffEachClass) {
   ASSERT_EQ(list.test.size(), 6U);
   EXPECT_EQ(std::count_if(list.test.begin(), list.test.end(), [](const auto& file) { return file.label == 1; }), 3);
   expect_holds(list.about, "30 % of each class");
-  expect_holds(refused_lists({"a 0\nb 1"}, 0.3), "'train.txt': every class has one image, expected two to split");
+  expect_holds(refused_lists({"a 0\nb 1"}, 0.3),
+               "'train.txt': every class has one image, expected at least two images in a class");
 }
 
 // ---- files
@@ -245,7 +249,7 @@ TEST_F(ListedPictures, AFractionIsThatOfTheFolder) {
   expect_same(open_data(folder), open_data(list));
   list.spec = lists("data/train.txt", "data/val.txt");
   expect_holds(error_of<UsageError>([&] { (void)open_data(list); }),
-               "validation fraction is 0.4, expected none (--val-fraction) with two lists");
+               "validation fraction is 0.4, expected 0 (--val-fraction) with two lists");
   list.folder.val_fraction = 1;
   expect_holds(error_of<UsageError>([&] { (void)open_data(list); }), "validation fraction is 1, expected 0 <= value");
 }
@@ -322,7 +326,7 @@ TEST_F(ListedPictures, WhatIsNoListIsNamed) {
     expect_holds(usage("list:" + paths), "expected list:TRAIN or list:TRAIN,VAL: the names of lists have no comma");
   }
   put("data/a,b.txt", "x 0");
-  expect_holds(usage("list:" + (folder_ / "data/a,b.txt")), "whose comma is in the name of a file");
+  expect_holds(usage("list:" + (folder_ / "data/a,b.txt")), "a file with a comma in its name");
   put("data/list.txt", "val.txt 0\nnone.png 0\n");
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line 2: 'none.png' of label '0' does not");
   put("data/list.txt", "\n\nval 0\n");

@@ -87,7 +87,8 @@ TEST(LayerClaims, AGradientThatBackwardLeavesOutIsRefused) {
   CpuContext context;
   const Model model = b.build();
   EXPECT_EQ(testing::error_of<StateError>([&] { Plan(context, model, Mode::train, 4); }),
-            "plan: layer liar says that it takes 2 gradients of its output, and its backward reads 1 of 2");
+            "plan: layer liar says that it takes 2 gradients of its output, and its backward reads 1 of 2, expected "
+            "all of them");
   EXPECT_NO_THROW(Plan(context, model, Mode::evaluate, 4));
 }
 

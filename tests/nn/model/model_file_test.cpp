@@ -139,7 +139,7 @@ TEST_F(ModelFile, SavingReplacesTheFile) {
   expect_holds(error_of<UsageError>([&] {
                  save_model(path("m"), one.context, one.set, {{"format", "tf"}});
                }),
-               "'format' is taken");
+               "metadata: a name is 'format', which the file format uses itself");
 }
 
 TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
@@ -299,7 +299,8 @@ TEST_F(ModelFile, ASquareMatrixOfGpt2IsNotLoadedTheWrongWayRound) {
     EXPECT_EQ(into.numbers(), before);
     return text;
   };
-  expect_holds(refused([](Editable& f) { turn(f.part("h.1.attn.c_attn.weight")); }), "another way round");
+  expect_holds(refused([](Editable& f) { turn(f.part("h.1.attn.c_attn.weight")); }),
+               "is transposed where that of another layer is not");
   expect_holds(refused([](Editable& f) {
                  for (Editable::Part& part : f.parts) {
                    if (is_conv1d(part.name) && !part.name.ends_with("c_attn.weight")) {
@@ -308,7 +309,7 @@ TEST_F(ModelFile, ASquareMatrixOfGpt2IsNotLoadedTheWrongWayRound) {
                  }
                }),
                "expected (");
-  expect_holds(refused([](Editable& f) { f.part("h.0.attn.c_attn.weight").shape = {9, 12}; }), "way round");
+  expect_holds(refused([](Editable& f) { f.part("h.0.attn.c_attn.weight").shape = {9, 12}; }), "is transposed");
   expect_holds(refused([](Editable& f) { f.remove("h.0.attn.c_attn.weight"); }), "no tensor 'h.0.attn.c_attn.weight'");
 }
 
@@ -436,7 +437,7 @@ TEST(Buffers, AreReadAndWritten) {
   expect_holds(error_of<ShapeError>([&] {
                  set.read_buffer(filled.context, "norm.running_mean", TensorView(std::span(got).first(4), {4}));
                }),
-               "buffer 'norm.running_mean' is (5), given is (4)");
+               "buffer 'norm.running_mean' is (5), the given tensor (4)");
 }
 
 TEST(Buffers, MayBeginWithGivenValues) {
@@ -572,7 +573,10 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
   std::filesystem::remove(path("state/optimizer.safetensors"));
   EXPECT_THROW(static_cast<void>(load_state(path("state"), from)), DataError);
   expect_holds(error_of<FileError>([&] { static_cast<void>(load_state(path("nowhere"), from)); }), "no such folder");
-  expect_holds(error_of<UsageError>([&] { save_state(path("state"), from, {{"lockstep.steps", "3"}}); }), "are taken");
+  expect_holds(error_of<UsageError>([&] {
+                 save_state(path("state"), from, {{"lockstep.steps", "3"}});
+               }),
+               "are the step's own");
 }
 
 }  // namespace

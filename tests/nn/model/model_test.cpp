@@ -48,8 +48,11 @@ TEST(Model, ResNetsHaveTorchvisionsCounts) {
   expect_holds(error_of<UsageError>([] {
                  static_cast<void>(resnet(18, 10, 64, {32, 4}));
                }),
-               "32 groups of 4, expected");
-  expect_holds(error_of<UsageError>([] { static_cast<void>(resnet(50, 10, 64, {0, 4})); }), "0 groups of 4, expected");
+               "32 groups of width 4, expected 1 group of width 64 for depth 18");
+  expect_holds(error_of<UsageError>([] {
+                 static_cast<void>(resnet(50, 10, 64, {0, 4}));
+               }),
+               "0 groups of width 4, expected");
   expect_holds(error_of<UsageError>([] { static_cast<void>(make_model({.name = "resnext50"})); }), "resnext50_32x4d");
 }
 
@@ -72,7 +75,7 @@ TEST(Model, GroupsOfAConvolution) {
   expect_holds(refused({8, 8, 6}, 4, {.groups = 3}), "of the 4 that it makes");
   expect_holds(refused({8, 8, 6}, 4, {.groups = 0}), "groups 0");
   expect_holds(refused({8, 8, 6}, 4, {.dilation = 0}), "dilation 0");
-  expect_holds(refused({8, 8, 3}, 3, {.groups = 3}), "the others being padding");
+  expect_holds(refused({8, 8, 3}, 3, {.groups = 3}), "are no padding");
   expect_holds(refused({8, 8, 6}, 4, {.dilation = 5}), "does not fit");
 }
 
@@ -259,7 +262,8 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
     lent = good;
     lent.evaluation_buffers = good.buffers;
     EXPECT_EQ(error_of<ShapeError>(make),
-              "parameters: the memory lent for buffers and that for evaluation_buffers overlap");
+              "parameters: the memory lent for buffers and that for evaluation_buffers overlap, expected memory of its "
+              "own for each");
     lent = good;
     lent.values = TensorView(block.data() + 64, DType::u8, Device::cpu(), {static_cast<std::int64_t>(bytes.values)});
     const std::string text = error_of<ShapeError>(make);
@@ -432,7 +436,7 @@ TEST(Model, AsManyParametersAsCanBeCounted) {
   constexpr std::int64_t kHalf = std::int64_t{1} << 28;
   EXPECT_EQ(sizes(kHalf, kHalf), std::int64_t{1} << 56);
   expect_holds(error_of<ShapeError>([&] { (void)sizes(kHalf, kHalf + 1); }),
-               "model m: more than 72057594037927936 parameters with 1.weight");
+               "expected at most 72057594037927936 values in all parameters");
   EXPECT_THROW((void)sizes(std::int64_t{1} << 40, std::int64_t{1} << 40), ShapeError);
 }
 

@@ -188,7 +188,7 @@ TEST(Airbench, RefusesWhatThePoolsLeaveNothingOf) {
       error_of<UsageError>([] { static_cast<void>(make_model({.name = "airbench94", .zero_init_residual = true})); }),
       "zero_init_residual is on for airbench94");
   expect_holds(error_of<UsageError>([] { static_cast<void>(make_model({.name = "airbench94", .hidden = {3}})); }),
-               "model airbench94 takes no hidden sizes");
+               "model airbench94 is given hidden sizes, expected none");
 }
 
 /// Returns the values of a parameter after its initialisation with `seed`.

@@ -74,7 +74,7 @@ TEST(Schedule, RefusesWhatIsOutOfRange) {
   EXPECT_EQ(refused({.end = -1}), "schedule: the rate at the end is -1, expected at least 0");
   EXPECT_EQ(refused({.warmup_factor = 1.5}), "schedule: the factor of the warm-up is 1.5, expected 0 to 1");
   EXPECT_EQ(refused({.warmup = Schedule::WarmUp::constant}),
-            "schedule: a constant warm-up has no factor, expected one");
+            "schedule: a constant warm-up has no warmup_factor, expected one above 0");
   EXPECT_EQ(refused({.warmup = Schedule::WarmUp::exponential, .warmup_factor = 0.0}),
             "schedule: the factor of the warm-up is 0, expected above 0 to 1");
   EXPECT_EQ(error_of<UsageError>([] { (void)parse_schedule("poly"); }),

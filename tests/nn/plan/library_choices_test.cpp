@@ -168,7 +168,7 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
   if (most_of_least > 0) {
     const ChoiceOptions none{.workspace_limit = most_of_least - 1, .timer = clock.timer()};
     const auto text = error_of<UsageError>([&] { (void)f.choose(none); });
-    expect_holds(text, "the least is " + std::to_string(most_of_least));
+    expect_holds(text, "expected room for the least, " + std::to_string(most_of_least));
   }
   EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
   // A choice under one limit says nothing about other limits, so each limit has its own key.

@@ -148,7 +148,8 @@ TEST(GuardBand, NamesTheCallThatWroteBehindItsScratchMemory) {
   beyond = 5;
   run(bare);  // without guards the error is not found
   EXPECT_EQ(testing::error_of<Error>([&] { run(guarded); }),
-            "clumsy copy: wrote over 5 bytes, the first 0 bytes after the end of 'scratch' (100 bytes)");
+            "clumsy copy: wrote over 5 bytes, the first 0 bytes after the end of 'scratch' (100 bytes), expected no "
+            "write outside of it");
 }
 
 }  // namespace

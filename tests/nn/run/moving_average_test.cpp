@@ -284,10 +284,13 @@ TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
     EXPECT_EQ(to_doubles(set.values()), to_doubles(average_of(set).weights));
     EXPECT_NE(to_doubles(set.evaluation_buffer_arena()), buffers);
     const auto error = [](const auto& call) { return error_of<StateError>(call); };
-    EXPECT_EQ(error([&] { trainer.step(); }), "train step: a step between begin_average() and end_average()");
-    EXPECT_EQ(error([&] { step.begin_average(); }), "train step: begin_average() a second time");
+    EXPECT_EQ(error([&] { trainer.step(); }),
+              "train step: a step between begin_average() and end_average(), expected end_average() before");
+    EXPECT_EQ(error([&] { step.begin_average(); }),
+              "train step: begin_average() a second time, expected end_average() before");
     const auto refused = [&](const std::string& name, const std::function<void()>& call) {
-      EXPECT_EQ(error(call), "train step: " + name + " between begin_average() and end_average()");
+      EXPECT_EQ(error(call),
+                "train step: " + name + " between begin_average() and end_average(), expected end_average() before");
     };
     RunProgress progress;
     const RunIdentity identity = nn::identity_of(trainer);
@@ -302,7 +305,8 @@ TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
     EXPECT_EQ(to_doubles(set.values()), values);
     EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
     trainer.step();
-    EXPECT_EQ(error([&] { step.end_average(); }), "train step: end_average() without begin_average() before");
+    EXPECT_EQ(error([&] { step.end_average(); }),
+              "train step: end_average() without begin_average(), expected begin_average() before");
   });
   expect_all_say(with_trainers({.started = false}, [](Trainer& trainer) { (void)trainer.evaluate_average(); }),
                  "begin_average() without a moving average, expected TrainStepOptions::average");

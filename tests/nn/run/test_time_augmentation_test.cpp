@@ -98,10 +98,11 @@ TEST(ShowView, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(show_view({}, images, other), ShapeError);
   EXPECT_THROW(show_view({}, images, images), ShapeError) << "overlap";
   EXPECT_NO_THROW(require_views_fit(TestTimeAugmentation::mirror, Shape{1, 1, 3}));
-  expect_holds(error_of<UsageError>([] {
-                 require_views_fit(TestTimeAugmentation::mirror_translate, Shape{8, 1, 3});
-               }),
-               "test views are mirror-translate for images (8, 1, 3), expected more than 1 pixel a side");
+  expect_holds(
+      error_of<UsageError>([] {
+        require_views_fit(TestTimeAugmentation::mirror_translate, Shape{8, 1, 3});
+      }),
+      "test views are mirror-translate for images (8, 1, 3), expected images (H, W, C) of more than 1 pixel a side");
 }
 
 TEST(ViewedBatch, MetricsOfTheMeanAreThoseOfTheOps) {

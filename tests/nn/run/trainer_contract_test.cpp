@@ -258,8 +258,8 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
              "max_batch is 4, microbatches is 0 and count_samples is on"},
         Case{{.global_batch = 11, .step = {.microbatches = 2}}, "microbatches is 2"},
         Case{{.global_batch = 11, .step = {.count_samples = false}}, "count_samples is off, expected 0, 0 and on"},
-        Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
-        Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
+        Case{{.global_batch = 11, .loader_workers = 300}, "workers is 300, expected 0 to 256"},
+        Case{{.global_batch = 11, .prefetch = 0}, "prefetch is 0, expected 1"}}) {
     const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
       HostMemoryResource host;
       TrackingMemoryResource memory(host);

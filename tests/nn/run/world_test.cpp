@@ -130,7 +130,8 @@ TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
     return failures[0];
   };
   EXPECT_EQ(refusal({.virtual_ranks = 6}), "the number of virtual ranks is 6, expected a power of two");
-  EXPECT_EQ(refusal({}, 3), "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
+  EXPECT_EQ(refusal({}, 3),
+            "4 virtual ranks on 3 ranks, expected a number of ranks that divides the number of virtual ranks");
   EXPECT_EQ(refusal({.virtual_ranks = 16}),
             "the batch size is 11, expected at least one sample for each of the 16 virtual ranks");
   expect_holds(refusal({}, 2, 2), "2 micro-batches an update with 4 virtual ranks");

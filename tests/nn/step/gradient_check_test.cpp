@@ -193,7 +193,7 @@ TEST(GradientCheck, OnlyWhereItIsOnAndOfStepsThatAreThere) {
     Steps off(grad, {.check = false}, 1);
     off.update(1);
     testing::expect_holds(error_of<StateError>([&] { (void)off.found(1); }),
-                          "without TrainStepOptions::check_gradients");
+                          "without checks, expected TrainStepOptions::check_gradients");
     Steps steps(grad, {}, 1);
     for (int i = 0; i < 9; ++i) {
       steps.update(1);

@@ -157,11 +157,11 @@ TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
   in[0][0] += 1;
   from[6].axes = "nq";
   EXPECT_EQ(error_of<ShapeError>([&] { inference.run(from, to); }),
-            "view 6 of 8: the input has an axis 'q' (nq), model mlp4 takes nc");
+            "view 6 of 8: the input has an axis 'q' (nq), expected an axis of nc as model mlp4 takes them");
   EXPECT_EQ(out, before);
   from.pop_back();
   EXPECT_EQ(error_of<UsageError>([&] { inference.run(from, to); }),
-            "inference: 7 inputs and 8 outputs, expected as many");
+            "inference: 7 inputs and 8 outputs, expected an output for each input");
 }
 
 TEST(Inference, ThreadsShareOneSetOfParameters) {

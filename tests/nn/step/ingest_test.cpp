@@ -129,11 +129,12 @@ TEST(Ingest, ErrorsSpeakOfTheModel) {
   EXPECT_EQ(error(StateField::values, {4, 8, 9}, "nc"),
             "the input has shape (4, 8, 9), expected 2 axes (nc), as model net is told");
   EXPECT_EQ(error(StateField::values, {4, 8, 9}, "nhw"), "the input has no axis 'c' (nhw), model net takes 2 channels");
-  EXPECT_EQ(error(StateField::values, {4, 8, 9, 2}, "nhxc"), "the input has an axis 'x' (nhxc), model net takes nhwc");
+  EXPECT_EQ(error(StateField::values, {4, 8, 9, 2}, "nhxc"),
+            "the input has an axis 'x' (nhxc), expected an axis of nhwc as model net takes them");
   EXPECT_EQ(error(StateField::values, {4, 8, 8, 2}, "nhhc"),
-            "the input has two axes 'h' (nhhc); only n may stand more than once");
+            "the input has two axes 'h' (nhhc), expected each axis once; only n may stand more than once");
   EXPECT_EQ(error(StateField::values, {5, 8, 9, 2}, ""), "the input has 5 samples, expected at most 4 of a batch of 4");
-  EXPECT_EQ(error(StateField::tokens, {4, 8}, ""), "model net takes no tokens: its input is values");
+  EXPECT_EQ(error(StateField::tokens, {4, 8}, ""), "model net takes no tokens, expected values as its input");
   EXPECT_EQ(error(StateField::targets, {4, 3}, ""),
             "model net takes no targets: its loss is over classes, with labels");
   EXPECT_THROW(ingest(context, state, {StateField::valid, TensorView(std::span(memory).first(1), {1})}), UsageError);

@@ -547,7 +547,7 @@ TEST(LossWeights, ABatchBringsWhatThePlanReads) {
   const auto before = sample.lasting();
   for (Step* step : {&sample, &element}) {
     EXPECT_EQ(error_of<UsageError>([&] { step->update(data.batch(0, 4, Loss::mse), kRate); }),
-              "the batch has no field 'weights', model weighed needs it");
+              "the batch has no field 'weights', expected it for model weighed");
     EXPECT_THROW(step->evaluate(data.batch(0, 4, Loss::mse)), UsageError);
   }
   EXPECT_EQ(error_of<ShapeError>([&] { none.add(data.batch(0, 4, Loss::mse, rows)); }),

@@ -171,7 +171,7 @@ TEST_F(OwnStates, ANameThatIsTakenIsRefused) {
               "states: the name 'rank_buffers' is taken by state 'statistics', expected another name");
     EXPECT_EQ(refused("1.weight.trace"),
               "states: the name '1.weight.trace' is taken by parameter '1.weight', expected another name");
-    EXPECT_EQ(refused(""), "states: the name is empty, expected one");
+    EXPECT_EQ(refused(""), "states: the name of a state is empty, expected at least one character");
     EXPECT_EQ(error_of<UsageError>([&] {
                 stateful.step.register_state({.name = "n", .sharing = Sharing::of_rank, .dtype = DType::i64});
               }),

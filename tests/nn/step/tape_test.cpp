@@ -325,7 +325,7 @@ TEST(Tape, BadInput) {
   expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, tape_of(1, 0)); }),
                {"slots is 0"});
   expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set); }),
-               {"the parameters are for f64", "the plan is in f32"});
+               {"the parameters are for f64", "expected f32 as in the plan"});
   TapeOptions both = tape_of(1, 1);
   both.vjp = true;
   both.plan.recompute = Recompute::blocks;

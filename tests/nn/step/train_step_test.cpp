@@ -264,7 +264,7 @@ TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
     const std::vector<double> values = step.values();
     step.update(none, kRate);
     EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
-              "step 2 had no samples that count on any rank; it changed nothing");
+              "step 2 had no samples that count on any rank, expected at least one; it changed nothing");
     EXPECT_EQ(step.lasting(), before);
     step.update(data.batch(0, 4), kRate);
     EXPECT_TRUE(std::isfinite(step.wait_loss().value));
@@ -364,7 +364,7 @@ TEST(TrainStep, BadInputIsSaidInTheUsersWordsAndChangesNothing) {
   EXPECT_EQ(error_of<UsageError>([&] {
               step.update({{StateField::values, TensorView(std::span(data.x), {13, kFeatures}).slice(0, 0, 4)}}, kRate);
             }),
-            "the batch has no field 'targets', model regression needs it for its loss (PlanOptions::loss)");
+            "the batch has no field 'targets', expected it for model regression for its loss (PlanOptions::loss)");
   const auto changed = [&](auto change) {
     return [&, change] {
       Batch batch = data.batch(0, 4);

@@ -160,7 +160,7 @@ TEST_F(CudaGraphTest, AStreamThatIsNotJoinedIsAnError) {
               static_cast<void>(Graph::capture(diamond.context.stream(), [&] { diamond.enqueue(true, false); }));
             }),
             "graph capture on cuda:0: a stream waited for an event of the capture (fork) and was not waited for at the "
-            "end of it (join)");
+            "end of it (join), expected a wait for that stream");
   EXPECT_FALSE(is_capturing(diamond.context.stream()));
   EXPECT_FALSE(is_capturing(diamond.side.stream()));
   diamond.set(4);
@@ -289,12 +289,13 @@ TEST_F(CudaGraphTest, EmptyGraphsAndOtherDevices) {
   Stream host = Stream::host_inline();
   EXPECT_FALSE(none.given());
   EXPECT_EQ(none.nodes(), 0U);
-  EXPECT_EQ(error_text<StateError>([&] { none.launch(context.stream()); }), "graph launch: the graph is empty");
+  EXPECT_EQ(error_text<StateError>([&] { none.launch(context.stream()); }),
+            "graph launch: the graph is empty, expected a captured one");
   EXPECT_EQ(error_text<UnsupportedError>([&] { static_cast<void>(Graph::capture(host, [] {})); }),
             "graph capture: the stream is on cpu, expected a CUDA stream");
   Graph graph = Graph::capture(context.stream(), [] {});
   EXPECT_EQ(error_text<DeviceError>([&] { graph.launch(host); }),
-            "graph launch: the graph is for cuda:0, the stream is on cpu");
+            "graph launch: the graph is for cuda:0, the stream is on cpu, expected both on one device");
   EXPECT_FALSE(is_capturing(host));
 }
 

@@ -60,7 +60,7 @@ TEST_F(CudaMemoryTest, ALimitOfBytes) {
   CudaContext context(Device::cuda(0), {.memory = &limited});
   const Buffer first(900, context);
   const std::string text = error_text<OutOfMemory>([&] { Buffer(101, context); });
-  EXPECT_EQ(text, "requested 101 bytes, in use 900, limit 1000, on cuda:0");
+  EXPECT_EQ(text, "requested 101 bytes, in use 900, limit 1000, on cuda:0, expected at most the limit in all");
   const Buffer second(100, context);
   EXPECT_EQ(limited.counts().peak_bytes, 1000U);
 }
@@ -88,17 +88,20 @@ TEST_F(CudaMemoryTest, OutOfMemoryGivesExactNumbers) {
   CudaContext context(Device::cuda(1));
   const Buffer first(2000, context);
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, context); }),
-            "requested 3001 bytes, in use 2000, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
+            "requested 3001 bytes, in use 2000, cached 0, free on the device 3000 of 5000, limit none, on cuda:1, "
+            "expected room within the limit and the free memory");
   CudaMemoryResource plain(Device::cuda(1));
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, plain, context.stream()); }),
-            "requested 3001 bytes, in use 0, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
+            "requested 3001 bytes, in use 0, cached 0, free on the device 3000 of 5000, limit none, on cuda:1, "
+            "expected room within the limit and the free memory");
 }
 
 TEST_F(CudaMemoryTest, PinnedMemoryRefused) {
   CudaContext context(Device::cuda(0));
   standin::fail_call(1, cudaErrorMemoryAllocation, "cudaMallocHost");
   EXPECT_EQ(error_text<OutOfMemory>([&] { Pinned(context, 10); }),
-            "requested 40 bytes of page-locked host memory through cuda:0: the system refused");
+            "requested 40 bytes of page-locked host memory through cuda:0: the system refused, expected that much "
+            "memory to lock");
 }
 
 TEST_F(CudaMemoryTest, AlignmentBeyondCudas) {

@@ -70,7 +70,7 @@ TEST_F(CudaPoolTest, ALimit) {
   const Buffer first(900, context);
   const std::string text = error_text<OutOfMemory>([&] { Buffer(101, context); });
   EXPECT_TRUE(text.starts_with("requested 101 bytes, in use 900, cached ")) << text;
-  EXPECT_TRUE(text.ends_with(", limit 1000, on cuda:0")) << text;
+  EXPECT_TRUE(text.ends_with(", limit 1000, on cuda:0, expected room within the limit and the free memory")) << text;
   const Buffer second(100, context);
   EXPECT_EQ(context.memory().usage()->in_use, 1000U);
 }
@@ -154,7 +154,8 @@ TEST_F(CudaPoolTest, TriesAgainWithAllThatIsCached) {
   // Memory that another pool keeps cannot be used until that pool is trimmed.
   context.synchronize();
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(4000, other, context.stream()); }),
-            "requested 4000 bytes, in use 0, cached 0, free on the device 3000 of 10000, limit none, on cuda:0");
+            "requested 4000 bytes, in use 0, cached 0, free on the device 3000 of 10000, limit none, on cuda:0, "
+            "expected room within the limit and the free memory");
   static_cast<CudaPoolResource&>(context.memory()).trim();
   const Buffer fits(4000, other, context.stream());
   context.on_synchronisation({});

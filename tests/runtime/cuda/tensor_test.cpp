@@ -63,7 +63,7 @@ TEST_F(CudaTensorTest, ToAndBack) {
   EXPECT_EQ(there.to(context, DType::f32).view().data, there.view().data);
   EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(there.to(host));
-            }).find("copy from cuda:0 to cpu needs the context of the CUDA device"),
+            }).find("copy from cuda:0 to cpu with a context on cpu, expected the context of the CUDA device"),
             0U);
   const Tensor back = there.to(host, context);
   context.synchronize();
@@ -86,7 +86,7 @@ TEST_F(CudaTensorPairTest, ToTheOtherDeviceAndMixedDevices) {
   // Neither tensor is on the context's device: the error names all devices.
   const Tensor z = Tensor::zeros(host, Shape{6}, DType::f32);
   EXPECT_EQ(error_text<DeviceError>([&] { copy(second, x, z); }),
-            "copy: src is on cuda:0, dst on cpu, the context on cuda:1");
+            "copy: src is on cuda:0, dst on cpu, the context on cuda:1, expected src or dst where the context is");
   EXPECT_EQ(error_text<DeviceError>([&] {
               require_on(second.device(), "add", {&y.view(), &x.view()});
             }),

@@ -333,7 +333,7 @@ TEST(InputFile, ErrorsNameThePathAndTheByte) {
   file.read(3, std::as_writable_bytes(std::span(text)));
   EXPECT_EQ(text, "3456");
   expect_holds(error_of<DataError>([&] { file.read(8, std::as_writable_bytes(std::span(text))); }),
-               "ends at byte 10, expected 2 more");
+               "ends at byte 10, expected 2 more bytes");
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ TEST(Json, MembersAreCheckedByNameAndKind) {
   EXPECT_TRUE(json.has("a"));
   EXPECT_FALSE(json.has("z"));
   EXPECT_FALSE(json.member("a", "t").has("a"));
-  EXPECT_EQ(error_of<DataError>([&] { (void)json.get<int>("z", "state.json"); }), "state.json: 'z' is missing");
+  EXPECT_EQ(error_of<DataError>([&] { (void)json.get<int>("z", "state.json"); }),
+            "state.json: 'z' is missing, expected this key");
   EXPECT_EQ(error_of<DataError>([&] { (void)json.get<std::int64_t>("a", "state.json"); }),
             "state.json: 'a' is a string, expected an integer");
   EXPECT_EQ(error_of<DataError>([&] { (void)json.get<std::int64_t>("d", "state.json"); }),
@@ -103,7 +104,10 @@ TEST(Json, BadTextIsRefused) {
 TEST(Json, LimitsHold) {
   EXPECT_NO_THROW((void)parse_json("[[1]]", "x", {2, 3}));
   expect_holds(error_of<DataError>([] { (void)parse_json("[[[1]]]", "x", {2, 100}); }), "2 levels");
-  expect_holds(error_of<DataError>([] { (void)parse_json("[[1,2]]", "x", {2, 3}); }), "3 JSON values");
+  expect_holds(error_of<DataError>([] {
+                 (void)parse_json("[[1,2]]", "x", {2, 3});
+               }),
+               "too many JSON values, expected at most 3");
   expect_holds(error_of<DataError>([] { (void)parse_json(std::string(1'000'000, '['), "x"); }), "32 levels");
 }
 

@@ -65,7 +65,7 @@ TEST(SharedLibrary, AFunctionThatIsNotThere) {
   library.find(answer, "lockstep_test_question");
   EXPECT_EQ(answer, nullptr);
   EXPECT_EQ(error_of<UnsupportedError>([&] { library.get(answer, "lockstep_test_question"); }),
-            kPlugin + " has no function lockstep_test_question");
+            kPlugin + " has no function lockstep_test_question, expected another version of the library");
 }
 
 TEST(SharedLibrary, WhatWasTriedIsSaid) {
@@ -75,8 +75,9 @@ TEST(SharedLibrary, WhatWasTriedIsSaid) {
   EXPECT_NE(text.find("No such file"), std::string::npos) << text;
   // If a file is no library, the error must name the file.
   EXPECT_EQ(error_of<UnsupportedError>([] { SharedLibrary({"/proc/self/status"}); }).rfind("/proc/self/status", 0), 0U);
-  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({}); }), "shared library: no name");
-  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({""}); }), "shared library: an empty name");
+  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({}); }), "shared library: no name is given, expected at least one");
+  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({""}); }),
+            "shared library: a name is empty, expected that of a file");
 }
 
 }  // namespace

@@ -112,11 +112,11 @@ TEST_F(UsableGpusTest, TooFewNamesTheBusyOnesAndKeepsNothing) {
   };
   const std::string claimed = concat("GPU 0 (Made-up, GPU-000, 0000:00:00.0): claimed by pid ", ::getpid(), " on ");
   expect_error<DeviceError>([&] { (void)find_usable_gpus(2, std::nullopt, machine); },
-                            {"2 wanted, 1 found", claimed, concat(", user ", ::getuid()),
+                            {"1 found, expected 2", claimed, concat(", user ", ::getuid()),
                              "GPU 1 (Made-up, GPU-111, 0000:01:00.0): no context can be made"});
   EXPECT_EQ(indices(find_usable_gpus(1, std::nullopt, machine)), std::vector<int>{2}) << "GPU 2 was given back";
   machine.probe = [](const GpuInfo&, std::size_t) { return std::string("busy"); };
-  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found, expected 1"});
   machine.probe = [](const GpuInfo&, std::size_t) -> std::string { throw CudaError("broken"); };
   expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
   machine.probe = usable;

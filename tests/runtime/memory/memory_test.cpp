@@ -78,7 +78,8 @@ TEST_F(Memory, LimitRefusesAndSaysWhy) {
     const Buffer b(401, tracking, stream_);
     FAIL() << "no exception";
   } catch (const OutOfMemory& error) {
-    EXPECT_STREQ(error.what(), "requested 401 bytes, in use 600, limit 1000, on cpu");
+    EXPECT_STREQ(error.what(),
+                 "requested 401 bytes, in use 600, limit 1000, on cpu, expected at most the limit in all");
   }
   EXPECT_EQ(tracking.counts().allocations, 1);
   EXPECT_EQ(tracking.counts().bytes_in_use, 600U);
@@ -157,9 +158,9 @@ TEST_F(Memory, BufferChecksWhatAForeignResourceReturned) {
     return "nothing was thrown";
   };
   Foreign null(Foreign::Answer::null);
-  EXPECT_EQ(
-      refused(OutOfMemory(""), null, 100),
-      "requested 100 bytes on cpu: memory resource lockstep::testing::(anonymous namespace)::Foreign returned null");
+  EXPECT_EQ(refused(OutOfMemory(""), null, 100),
+            "requested 100 bytes on cpu: memory resource lockstep::testing::(anonymous namespace)::Foreign returned "
+            "null, expected an address");
   EXPECT_EQ(null.given_back, 0);
   Foreign misaligned(Foreign::Answer::misaligned);
   const std::string text = refused(ShapeError(""), misaligned, 100);

@@ -159,7 +159,7 @@ TEST(Print, Refuses) {
   EXPECT_THROW(static_cast<void>(text(TensorView())), ShapeError);
   EXPECT_EQ(error_of<DeviceError>(
                 [&] { static_cast<void>(text(TensorView(nullptr, DType::f32, Device::cuda(1), Shape{2}))); }),
-            "to_string: the tensor is on cuda:1, the context on cpu");
+            "to_string: the tensor is on cuda:1, the context on cpu, expected both on one device");
 }
 
 }  // namespace

@@ -194,13 +194,13 @@ TEST_F(JpegDecoderTest, ADamagedFileIsNamedByItsIndex) {
   contents[3].resize(contents[3].size() / 2);
   Batch batch(context, contents);
   EXPECT_EQ(error_of<DataError>([&] { decoder.decode(batch.files()); }),
-            "file 3 of 5: nvJPEG: NVJPEG_STATUS_BAD_JPEG (damaged)");
+            "file 3 of 5: nvJPEG: NVJPEG_STATUS_BAD_JPEG (damaged); expected a JPEG file that nvJPEG decodes");
   Batch good(context, some_files());
   decoder.decode(good.files());
   EXPECT_EQ(good.pixels(), good.expected());
   Batch one(context, {contents[3]});
   EXPECT_EQ(error_of<DataError>([&] { decoder.decode(one.files()); }),
-            "file 0 of 1: nvJPEG: NVJPEG_STATUS_BAD_JPEG (damaged)");
+            "file 0 of 1: nvJPEG: NVJPEG_STATUS_BAD_JPEG (damaged); expected a JPEG file that nvJPEG decodes");
   Batch another(context, {contents[0]});
   decoder.decode(another.files());
   EXPECT_EQ(another.pixels(), another.expected());
@@ -221,17 +221,20 @@ TEST_F(JpegDecoderTest, AWrongHeaderIsRefusedBeforeAnythingIsDecoded) {
   EXPECT_EQ(refused(files), "file 1 of 3: nvJPEG reads 20 x 10 pixels in the header, expected 20 x 200");
   files = batch.files();
   files[2].bytes = {};
-  EXPECT_EQ(refused(files), "file 2 of 3: nvJPEG cannot read the header: NVJPEG_STATUS_INCOMPLETE_BITSTREAM (cut off)");
+  EXPECT_EQ(
+      refused(files),
+      "file 2 of 3: nvJPEG cannot read the header: NVJPEG_STATUS_INCOMPLETE_BITSTREAM (cut off); expected a JPEG file");
   const Bytes noise(100, 0x42);
   files[2].bytes = noise;
-  EXPECT_EQ(refused(files), "file 2 of 3: nvJPEG cannot read the header: NVJPEG_STATUS_BAD_JPEG (damaged)");
+  EXPECT_EQ(refused(files),
+            "file 2 of 3: nvJPEG cannot read the header: NVJPEG_STATUS_BAD_JPEG (damaged); expected a JPEG file");
   const Bytes inks = file_of(4, 4, 4);
   files[2].bytes = inks;
   EXPECT_EQ(refused(files), "file 2 of 3: 4 channels, expected 1 (grey) or 3 (YCbCr)");
   nvjpeg_standin::fail("nvjpegGetImageInfo", NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
   EXPECT_EQ(refused(files),
             "file 0 of 3: nvJPEG cannot read the header: NVJPEG_STATUS_JPEG_NOT_SUPPORTED (a kind of JPEG that nvJPEG "
-            "lacks)");
+            "lacks); expected a JPEG file");
   EXPECT_EQ(decodings(), 0);
   decoder.decode(batch.files());
   EXPECT_EQ(batch.pixels(), batch.expected());
@@ -260,7 +263,7 @@ TEST_F(JpegDecoderTest, WhatNoFileIsToBlameForIsAnotherError) {
   EXPECT_EQ(text("nvjpegDecodeBatched", NVJPEG_STATUS_INTERNAL_ERROR),
             "nvJPEG: 5 files together: NVJPEG_STATUS_INTERNAL_ERROR");
   EXPECT_EQ(text("nvjpegDecodeBatched", NVJPEG_STATUS_INTERNAL_ERROR, 1, 2),
-            "DataError: file 0 of 5: nvJPEG: NVJPEG_STATUS_INTERNAL_ERROR");
+            "DataError: file 0 of 5: nvJPEG: NVJPEG_STATUS_INTERNAL_ERROR; expected a JPEG file that nvJPEG decodes");
   nvjpeg_standin::fail("nvjpegDecodeBatchedInitialize", NVJPEG_STATUS_EXECUTION_FAILED, 2);
   EXPECT_EQ(text("nvjpegDecodeBatched", NVJPEG_STATUS_BAD_JPEG), "nvJPEG: file 0 of 5: NVJPEG_STATUS_EXECUTION_FAILED");
   EXPECT_EQ(text("nvjpegDecodeBatched", static_cast<nvjpegStatus_t>(15)), "nvJPEG: 5 files together: status 15");
