@@ -24,9 +24,8 @@ function(lockstep_add_host_kernels target)
     lockstep_compile_settings(${objects})
     target_include_directories(${objects} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
     target_compile_definitions(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
-    # The join needs machine code, not what -flto leaves. Sections for each function: a linker with --gc-sections leaves
-    # out the kernels that a library does not call.
-    target_compile_options(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS> ${LOCKSTEP_CPU_OPTIONS} -march=${architecture} -fno-lto -ffunction-sections)
+    # The join needs machine code, not what -flto leaves.
+    target_compile_options(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS> ${LOCKSTEP_CPU_OPTIONS} -march=${architecture} -fno-lto)
     list(APPEND arguments "-DOBJECTS_${architecture}=$<JOIN:$<TARGET_OBJECTS:${objects}>,|>")
     list(APPEND depends ${objects} $<TARGET_OBJECTS:${objects}>)
   endforeach()

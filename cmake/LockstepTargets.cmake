@@ -109,6 +109,9 @@ function(lockstep_add_floor)
   endforeach()
   lockstep_compile_settings(lockstep_${F_NAME})
   target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wundef>)
+  if(NOT LOCKSTEP_SANITIZE)  # liblockstep.so is linked with --gc-sections, and leaves out the functions that C does not reach
+    target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections>)
+  endif()
   if(LOCKSTEP_SANITIZE AND F_NAME STREQUAL app)  # app has no part of a step: it is compiled as programs are, in half the time
     target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
   endif()

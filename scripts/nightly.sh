@@ -42,12 +42,12 @@ compile_for_gpus() {
 }
 # Runs the tests of the race checker (with races that were added on purpose). Runs every test of emulated CUDA kernels
 # under the race checker and under AddressSanitizer, with thread schedules that .ci/run does not reach. Also tests
-# cuDNN's planning, which takes two minutes.
+# cuDNN's planning, which takes two minutes, and all tests of training and programs on the virtual GPU.
 more_schedules() {
-  local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.cudnn_planning)$'
+  local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.(cudnn_planning|cuda_training)|examples\.virtual_gpus)$'
   cmake --preset ci-gcc -DLOCKSTEP_RACE_CHECKS=ON && cmake --build --preset ci-gcc --target test_kernels_cuda_race \
     test_kernels_cuda_asan test_cuda_emulation_emulator_race test_kernels_cudnn_norm test_kernels_cudnn_graph \
-    test_nn_cudnn_planning || return
+    test_nn_cudnn_planning test_nn_cuda_training test_examples_virtual_gpus || return
   ctest --test-dir build/ci-gcc -R "$tests" --output-on-failure --no-tests=error || return
   for program in race asan; do
     cmake --build --preset ci-gcc --target test_kernels_cuda_${program}_faults &&
