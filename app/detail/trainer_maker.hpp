@@ -11,7 +11,8 @@
 
 namespace lockstep::nn::detail {
 
-/// The resolved options and other results from which the trainer of a run is made.
+/// What TrainerMaker::make() determines besides the trainer: the resolved options, the identity of the run, and the
+/// report about library choices.
 struct PreparedTraining {
   ResolvedTraining resolved;
   RunIdentity identity;

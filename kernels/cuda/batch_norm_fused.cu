@@ -91,9 +91,10 @@ struct Kept {
 };
 
 /// Computes stats, coefficients, y and the mask. x, residual (null unless kResidual), y: (rows, C), y may be x or
-/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: counters that are 0 before and after the
-/// launch; stats: (2C + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one
-/// bit of the mask per element. Padding rows of x are not in shared memory: they are read from x after the barrier.
+/// residual; valid: the number of valid samples, or null if all are valid; means, squares: (chunks, C); tickets:
+/// counters that are 0 before and after the launch; stats: (2C + 1); mask: a bit per element, or null. Reads x and
+/// residual once, writes y once, and writes one bit of the mask per element. Shared memory keeps only the valid rows of
+/// x. The padding rows, which come after the valid rows, are read from x after the barrier of the grid.
 template <class T, bool kResidual>
 __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,

@@ -67,7 +67,7 @@ struct AugmentationOptions {
   double cutmix = 0;
   std::uint64_t seed = 0;
 
-  /// Returns true if at least one step is on that ops::augment cannot do.
+  /// Returns true if these options switch on a step that ops::augment cannot do: any step except `pad` and `flip`.
   [[nodiscard]] bool any() const {
     return crop.has_value() || automatic != AutoAugment::none || jitter.any() || erase > 0 || mixes();
   }

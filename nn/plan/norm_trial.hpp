@@ -47,7 +47,7 @@ class NormTrial {
   /// Vectors of shape (4, C). In forward: shift, weight, bias and an unused row. In backward: coefficients of the norm.
   Tensor vectors_;
   Tensor vectors2_;  ///< backward: shape (4, C), coefficients of the second norm if two norms share the gradient
-  Tensor given_;     ///< shape (3, C): sums that a plan with serves_norm() writes
+  Tensor given_;     ///< shape (3, C): the norm's sums, from a convolution whose plan serves the norm
   Tensor sums_, sums2_, stats_, coefficients_, gradients_;
   Tensor addend_, mask_, x_, x2_, norm_workspace_;
   std::vector<double> expected_;

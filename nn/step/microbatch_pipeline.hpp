@@ -21,14 +21,14 @@ namespace lockstep::nn {
 
 /// Copies micro-batches to the device, and their metrics back to the host, while the device computes other
 /// micro-batches. A plan reads a micro-batch from a StepState. On a GPU, there are two StepStates, a copy stream, and
-/// page-locked host memory. Work for micro-batch number L, in stream order:
+/// page-locked host memory. The events `loaded` and `done` order the work for micro-batch number L on the two streams:
 ///
-///   copy stream     wait for done of micro-batch L - 2 | copy fields and scalars to the StepState | record loaded
-///   compute stream  wait for loaded | compute | copy metrics to the host | record done
+///   copy stream     wait for `done` of micro-batch L - 2 | copy fields and scalars to the StepState | record `loaded`
+///   compute stream  wait for `loaded` | compute | copy metrics to the host | record `done`
 ///
 /// So micro-batch L is copied while micro-batch L - 1 is computed. On the host, there is one StepState, and all work
-/// runs on the context's stream. The constructor allocates all memory. begin() waits only for the micro-batch that was
-/// begun `slots` micro-batches earlier.
+/// runs on the context's stream. The constructor allocates all memory. Its parameter `slots` is the largest number of
+/// micro-batches in progress: begin() waits only for micro-batch L - `slots`.
 ///
 /// The computation may contain collectives on the device. If a rank is lost, these collectives never end. All waits of
 /// this class therefore also check the communicator (comm/wait.hpp), and throw an error if a rank is lost.

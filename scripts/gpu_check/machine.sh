@@ -116,8 +116,8 @@ programs_start() {
 smi() { timeout 30 nvidia-smi "$@" 2> /dev/null < /dev/null; }
 
 # find_gpus: sets `gpus` to the number of GPUs that CUDA can use, as counted by lockstep-devices. If lockstep-devices
-# counts none, uses the number that nvidia-smi reports, and adds a failed row. Sets `gpu` to a description, and `no_gpu`
-# to the reason if there are no GPUs.
+# counts none but nvidia-smi does, sets `gpus` to nvidia-smi's number and adds a failed row to the report. Sets `gpu` to
+# a description of the GPUs. If neither counts any, sets `no_gpu` to the reason.
 find_gpus() {
   local said='' log=$work/log/lockstep-devices.log ours listed
   gpus=0 gpu="none found" no_gpu=

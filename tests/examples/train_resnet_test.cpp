@@ -1499,7 +1499,7 @@ TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
 TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
   train_resnet(0, kTiny + "--stop-within 1e-9" + out("run"))
       .finished({}, {{"longer than --stop-within 1e-09: a stop is heard after a step", 1}});
-  // No warning, because the user has set no limit.
+  // Without --stop-within, a long step causes no warning.
   train_resnet(0, kTiny + out("other")).finished({}, {{"--stop-within", 0}});
 }
 

@@ -54,7 +54,8 @@ class TrainText : public testing::ProgramTest {
     }
   }
 
-  /// Trains on lockstep's own documents, and checks losses and metrics. Other tests check the written text.
+  /// Trains on lockstep's own documents, and checks losses and metrics. Other tests check the text that
+  /// a trained model generates (--sample).
   void expect_learns(const std::string& options, int ranks) {
     const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"))
                             .finished({}, {{"lockstep: error:", 0},

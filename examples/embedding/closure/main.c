@@ -83,8 +83,8 @@ static void solve(window* w, double* x) {
   }
 }
 
-/* Computes out = J^T g, with the Jacobian J of tendency() at stage `stage`. The tape adds the gradients of c's
- * parameters, unless they are constant. */
+/* Computes out = J^T g, with the Jacobian J of tendency() at stage `stage`. If keeps_slots is 0, this call also adds
+ * the gradients of the parameters of c to the trainer's gradients, and frees the slot of the stage. */
 static void adjoint_of_tendency(window* w, int stage, double* g, double* out) {
   const double* x = w->x[stage];
   const lockstep_view given = cells(g, &w->n), wanted = cells(out, &w->n);

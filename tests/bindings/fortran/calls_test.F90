@@ -410,7 +410,7 @@ contains
     call lockstep_destroy(self)
   end subroutine
 
-  ! The program's own optimizer must give the same parameters as an update with the same rate.
+  ! An optimizer of the host program must give the same parameters as lockstep's SGD with the same learning rate.
   subroutine vectors()
     type :: entry_of_vector
       integer :: junk = -7
