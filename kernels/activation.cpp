@@ -9,8 +9,8 @@ namespace lockstep::ops {
 std::string_view name_of(Activation kind) {
   static constexpr std::string_view kNames[] = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu", "identity"};
   const auto number = static_cast<std::size_t>(kind);
-  require<UsageError>(number < std::size(kNames), "activation: kind is ", number,
-                      ", expected a number of enum Activation");
+  require<UsageError>(number < std::size(kNames), "activation: kind is ", number, ", expected 0 (", kNames[0], ") to ",
+                      std::size(kNames) - 1, " (", *std::rbegin(kNames), ')');
   return kNames[number];
 }
 

@@ -16,7 +16,7 @@ void resized_crop(Context& context, const TensorView& pictures, const TensorView
   require<DTypeError>(pictures.dtype == DType::u8, kOp, ": pictures are ", pictures.dtype, ", expected u8");
   require_table(kOp, {parts, "parts"}, Shape{pictures.shape[0], kPartColumns});
   require<ShapeError>(out.shape.rank() == 4 && out.shape[0] == pictures.shape[0] && out.shape[3] == 3, kOp, ": out is ",
-                      out.shape, ", pictures are ", pictures.shape, ", expected (N, H, W, 3)");
+                      out.shape, ", expected (", pictures.shape[0], ", H, W, 3), as pictures are ", pictures.shape);
   require<DTypeError>(out.dtype == DType::u8, kOp, ": out is ", out.dtype, ", expected u8");
   require<ShapeError>(out.shape[1] <= kMostSide && out.shape[2] <= kMostSide, kOp, ": out is ", out.shape,
                       ", expected images of at most ", kMostSide, " x ", kMostSide);

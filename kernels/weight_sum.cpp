@@ -24,8 +24,9 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
                       ", expected (N, ...) with a weight for each sample");
   require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_scalar_if_given(kOp, {scale, "scale"}, weights.dtype);
-  require<UsageError>(sum.given() == (mode != GradMode::ignore), kOp, ": sum is ", sum.given() ? "" : "not ",
-                      "given, expected it with every mode but ignore");
+  require<UsageError>(sum.given() == (mode != GradMode::ignore), kOp,
+                      sum.given() ? ": sum is given with mode ignore, expected none, or another mode"
+                                  : ": sum is not given, expected a tensor, or mode ignore");
   if (sum.given()) {
     require_scalar(kOp, {sum, "sum"}, weights.dtype);
     require_apart(kOp, {sum, "sum"}, {{weights, "weights"}, {valid, "valid"}, {scale, "scale"}});

@@ -178,7 +178,7 @@ void require_plain(const std::string& toml, const std::string& name) {
 
 std::string scalar_text(const toml::node& node, const std::vector<std::string>& lines, const std::string& where) {
   if (const auto text = node.value_exact<std::string>()) {
-    require<DataError>(text->find('\0') == std::string::npos, where, "holds a zero byte, expected text without");
+    require<DataError>(text->find('\0') == std::string::npos, where, "holds a zero byte, expected text without one");
     return *text;
   }
   if (const auto flag = node.value_exact<bool>()) {
@@ -255,7 +255,7 @@ static std::vector<ConfigValue> parse_run_config(const std::string& name, const 
   for (const auto& [key, value] : config.get<Json::Object>("chosen", name)) {
     const std::string chosen = value.as<std::string>(concat(name, ": '", key, "'"));
     require<DataError>(chosen.find('\0') == std::string::npos, name, ": '", key,
-                       "' holds a zero byte, expected text without");
+                       "' holds a zero byte, expected text without one");
     const auto at = static_cast<std::ptrdiff_t>(std::min(text.find("\"" + key + "\""), text.size()));
     values.push_back({key, chosen, static_cast<int>(std::count(text.begin(), text.begin() + at, '\n')) + 1});
   }

@@ -121,8 +121,8 @@ lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, co
     }
     if (dim->sm % size != 0) {
       return failure(LOCKSTEP_ERR_SHAPE,
-                     "%s: %s goes on by %td bytes along dimension %d, expected a multiple of %td, the size of an "
-                     "element: pass a copy",
+                     "%s: elements of %s lie %td bytes apart along dimension %d, expected a multiple of %td, the size "
+                     "of an element: pass a copy",
                      entry, name, dim->sm, i + 1, size);
     }
     view->shape[c] = dim->extent;

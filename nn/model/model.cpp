@@ -203,9 +203,9 @@ Model Model::reading(InputKind kind) const {
   const auto pixels = [](InputKind k) { return k != InputKind::tokens; };
   require<UsageError>(kind == input_kind_ ||
                           (pixels(kind) && pixels(input_kind_) && input_shape_.rank() == 3 && input_shape_.back() == 3),
-                      "model ", name_, " is given ", lockstep::nn::name_of(input_field(kind)), ", expected ",
-                      lockstep::nn::name_of(input_field(input_kind_)), " ", input_shape_,
-                      "; only images (H, W, 3) have two forms");
+                      "model ", name_, ": reading() is given ", lockstep::nn::name_of(input_field(kind)), ", expected ",
+                      lockstep::nn::name_of(input_field(input_kind_)), ", the kind of its input ", input_shape_,
+                      "; only an input (H, W, 3) may be read as images or as values");
   Model model = *this;
   model.input_kind_ = kind;
   return model;

@@ -69,7 +69,7 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
   const Json& offsets = json.member("data_offsets", what);
   const Json::Array* pair = offsets.if_array();
   require<DataError>(pair != nullptr && pair->size() == 2, what, ": 'data_offsets' is ", offsets.kind(),
-                     pair != nullptr ? " of another length" : "", ", expected an array of two");
+                     pair != nullptr ? concat(" of length ", pair->size()) : "", ", expected an array of two numbers");
   const auto begin = (*pair)[0].as<std::uint64_t>(what + ": 'data_offsets'");
   const auto end = (*pair)[1].as<std::uint64_t>(what + ": 'data_offsets'");
   require<DataError>(begin <= end, what, ": data from byte ", begin, " to ", end,

@@ -20,7 +20,7 @@ program packed_test
   odd%flag = 0
   odd%t = 1
   call lockstep_infer(line, odd%t, out, out_axes='n', stat=stat, errmsg=text)
-  call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in goes on by 12 bytes along dimension 1, expected a multiple of 8')
+  call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in lie 12 bytes apart along dimension 1, expected a multiple of 8')
   copy = odd%t
   call lockstep_infer(line, copy, out, out_axes='n')
   call check(all(out == 2), 'a copy')
