@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace lockstep {
 
@@ -82,22 +83,33 @@ class PeerError : public Error {
   using Error::Error;
 };  ///< PeerError: another rank failed, and that rank printed its own message
 
-/// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
-/// attribute `cold` makes the compiler optimise this function for size, which halves the size of liblockstep.
+namespace detail {
+/// The type as which a part of a text is passed on: string literals of all lengths as const char*, so that texts of the
+/// same kinds of parts share one function; numbers as they are; other types by reference.
+template <class T>
+using Part =
+    std::conditional_t<std::is_array_v<T>, const char*, std::conditional_t<std::is_arithmetic_v<T>, T, const T&>>;
+
 template <class... Parts>
-[[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
+[[nodiscard, gnu::cold, gnu::noinline]] std::string join(Parts... parts) {
   std::ostringstream out;
   out.imbue(std::locale::classic());
   (out << ... << parts);
   return out.str();
 }
 
-namespace detail {
 template <class E, class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
-  throw E(concat(parts...));
+[[noreturn, gnu::cold, gnu::noinline]] void fail(Parts... parts) {
+  throw E(join<Parts...>(parts...));
 }
 }  // namespace detail
+
+/// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
+/// attribute `cold` of join() makes the compiler optimise for size, which halves the size of liblockstep.
+template <class... Parts>
+[[nodiscard, gnu::always_inline]] inline std::string concat(const Parts&... parts) {
+  return detail::join<detail::Part<Parts>...>(parts...);
+}
 
 /// Throws E with the text concat(parts...) unless `ok` is true. The parts are formatted only on failure, so a
 /// successful check allocates nothing.
@@ -105,7 +117,7 @@ template <class E, class... Parts>
 template <class E, class... Parts>
 void require(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]] {
-    detail::fail<E>(parts...);
+    detail::fail<E, detail::Part<Parts>...>(parts...);
   }
 }
 
