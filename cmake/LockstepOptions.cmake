@@ -63,7 +63,8 @@ set(LOCKSTEP_SANITIZE "" CACHE STRING "Value for -fsanitize=, e.g. address,undef
 option(LOCKSTEP_LEAKS_IN_RANKS "With AddressSanitizer: tests look for leaks in the processes that mpirun starts" ON)
 option(LOCKSTEP_FUZZ "Build libFuzzer's programs of tests/fuzz: clang, with fuzzer-no-link in LOCKSTEP_SANITIZE" OFF)
 set(_lockstep_arch native)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_OBJCOPY AND NOT LOCKSTEP_SANITIZE)
+include(LockstepCpuVariants)
+if(LOCKSTEP_CAN_JOIN AND NOT LOCKSTEP_SANITIZE)
   set(_lockstep_arch "x86-64-v3;x86-64-v4")
 elseif(NOT PROJECT_IS_TOP_LEVEL)
   set(_lockstep_arch "")
@@ -352,8 +353,9 @@ endif()
 list(LENGTH LOCKSTEP_CPU_ARCH _variants)
 if(_variants EQUAL 1)  # of a list each variant has its own (LockstepCpuVariants.cmake)
   list(APPEND LOCKSTEP_CPU_OPTIONS -march=${LOCKSTEP_CPU_ARCH})
-elseif(_variants GREATER 1 AND LOCKSTEP_SANITIZE)
-  message(FATAL_ERROR "LOCKSTEP_CPU_ARCH is '${LOCKSTEP_CPU_ARCH}', expected one processor with LOCKSTEP_SANITIZE")
+elseif(_variants GREATER 1 AND (LOCKSTEP_SANITIZE OR NOT LOCKSTEP_CAN_JOIN))
+  message(FATAL_ERROR "LOCKSTEP_CPU_ARCH is '${LOCKSTEP_CPU_ARCH}', expected one processor: a list needs x86-64, GNU ld and \
+objcopy, and no LOCKSTEP_SANITIZE")
 endif()
 
 # Synthetic and resampled images have the same pixels on every machine, so contraction is off; -O3 vectorises their loops.

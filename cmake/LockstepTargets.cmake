@@ -1,7 +1,6 @@
 # Functions that declare floors, rooms and ops, and set the options of targets.
 
 include(GNUInstallDirs)
-include(LockstepCpuVariants)
 
 # Sets the compile and link options that every target of lockstep has.
 function(lockstep_compile_settings target)

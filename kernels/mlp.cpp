@@ -4,6 +4,7 @@
 
 #include <lockstep/kernels/operands.hpp>
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 namespace lockstep::ops {
 namespace {
@@ -30,6 +31,7 @@ void require_samples(const char* name, const TensorView& view, std::int64_t widt
 }  // namespace
 
 bool Mlp::supports(DType dtype, std::span<const MlpLayer> layers) {
+  require_processor();  // the sizes below depend on the variant of the host kernels, and a caller may have no Context
   if (layers.empty() || layers.size() > kMostLayers || (dtype != DType::f32 && dtype != DType::f64)) {
     return false;
   }

@@ -1,4 +1,5 @@
-// This file is compiled like kernels/cpu: for one processor family, with products and sums fused into multiply-adds.
+// This file is compiled like kernels/cpu: for each processor of LOCKSTEP_CPU_ARCH, with products and sums fused into
+// multiply-adds.
 #include <measure/arithmetic.hpp>
 
 #include <algorithm>

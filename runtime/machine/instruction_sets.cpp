@@ -10,10 +10,10 @@
 // (runtime/CMakeLists.txt).
 
 /// Index of the chosen variant of the host kernels. A host kernel with variants jumps to the function of this variant
-/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, and therefore before a kernel
-/// runs.
+/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists. Functions that reach a kernel
+/// without a Context call require_processor() first.
 extern "C" {
-[[gnu::visibility("hidden")]] std::int64_t lockstep_cpu_variant = 0;
+std::int64_t lockstep_cpu_variant = 0;
 }
 
 namespace lockstep {
@@ -88,11 +88,23 @@ bool runs_all(const CpuidAnswers& processor, const BuiltFor& built) {
   return all;
 }
 
-/// Returns the text of the error for a LOCKSTEP_CPU_VARIANT that no variant has. Does not call concat(), for the reason
-/// that require_instruction_sets() states.
+/// Returns the names of the instruction sets of `built` that the processor lacks, joined by ", ".
+std::string missing_sets(const CpuidAnswers& processor, const BuiltFor& built) {
+  std::string missing;
+  for_each_name(built.instruction_sets, [&](std::string_view name) {
+    if (!has_instruction_set(processor, name)) {
+      missing.append(missing.empty() ? "" : ", ").append(name);
+    }
+  });
+  return missing;
+}
+
+// The texts of errors in this file do not come from concat(), for the reason that require_instruction_sets() states.
+std::string begin_of_text(std::string_view wanted) {
+  return std::string("LOCKSTEP_CPU_VARIANT is '").append(wanted).append("', ");
+}
 std::string names_of(std::span<const BuiltFor> variants, std::string_view wanted) {
-  std::string text("LOCKSTEP_CPU_VARIANT is '");
-  text.append(wanted).append("', expected ");
+  std::string text = begin_of_text(wanted).append("expected ");
   for (const BuiltFor& variant : variants) {
     text.append(&variant != variants.data() ? " or " : "").append(variant.architecture);
   }
@@ -129,12 +141,7 @@ void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& process
   if (runs_all(processor, built)) [[likely]] {
     return;
   }
-  std::string missing;
-  for_each_name(built.instruction_sets, [&](std::string_view name) {
-    if (!has_instruction_set(processor, name)) {
-      missing.append(missing.empty() ? "" : ", ").append(name);
-    }
-  });
+  const std::string missing = missing_sets(processor, built);
   // Does not call concat(), because the linker may take concat() from an object whose instructions this processor
   // lacks.
   std::string text("built for ");
@@ -158,6 +165,12 @@ std::size_t choose_variant(std::span<const BuiltFor> variants, const CpuidAnswer
       }
       --chosen;
     }
+    if (!runs_all(processor, variants[chosen])) {
+      throw UnsupportedError(begin_of_text(wanted)
+                                 .append("but this processor lacks ")
+                                 .append(missing_sets(processor, variants[chosen]))
+                                 .append("; expected a variant that it runs, or none"));
+    }
   }
   require_instruction_sets(variants[chosen], processor);
   return chosen;
@@ -165,7 +178,7 @@ std::size_t choose_variant(std::span<const BuiltFor> variants, const CpuidAnswer
 
 const BuiltFor& built_for() {
   static const std::size_t chosen = [] {
-    const char* wanted = std::getenv("LOCKSTEP_CPU_VARIANT");
+    const char* wanted = built_variants().size() > 1 ? std::getenv("LOCKSTEP_CPU_VARIANT") : nullptr;
     const std::size_t variant = choose_variant(built_variants(), ask_processor(), wanted != nullptr ? wanted : "");
     lockstep_cpu_variant = static_cast<std::int64_t>(variant);
     return variant;

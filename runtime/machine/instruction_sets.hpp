@@ -40,7 +40,8 @@ struct BuiltFor {
 /// Throws UnsupportedError if `processor` lacks a set of `built`: "built for x86-64-v4: this processor lacks avx512f".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
 /// Returns the name of the variant in use, such as "x86-64-v4"; empty if the build has one variant only. Different
-/// variants round differently, so all ranks of a training run on the host should use the same variant.
+/// variants round differently, so all ranks of a training run on the host must use the same variant. nn::Trainer
+/// refuses other ranks.
 [[nodiscard]] std::string_view chosen_variant();
 
 /// Calls built_for(). A Context begins with this check; otherwise the first kernel would end the process by SIGILL.

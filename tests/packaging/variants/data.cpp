@@ -2,4 +2,4 @@
 // have a copy of the variable and count only its own calls.
 namespace lockstep::testing {
 int calls = 0;
-}
+}  // namespace lockstep::testing

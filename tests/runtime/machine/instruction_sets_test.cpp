@@ -133,7 +133,14 @@ TEST(Variants, TheNamedOneIsTaken) {
 
 TEST(Variants, MissingInstructionsAreAnError) {
   const std::array variants{kV3, kV4};
-  EXPECT_THROW(static_cast<void>(choose_variant(variants, haswell(), "x86-64-v4")), UnsupportedError);
+  try {
+    static_cast<void>(choose_variant(variants, haswell(), "x86-64-v4"));
+    FAIL() << "a variant that the processor does not run was taken";
+  } catch (const UnsupportedError& error) {
+    EXPECT_STREQ(error.what(),
+                 "LOCKSTEP_CPU_VARIANT is 'x86-64-v4', but this processor lacks avx512f, avx512dq, avx512cd, avx512bw, "
+                 "avx512vl; expected a variant that it runs, or none");
+  }
   EXPECT_THROW(static_cast<void>(choose_variant(variants, {}, "")), UnsupportedError);
 }
 

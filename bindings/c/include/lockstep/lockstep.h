@@ -292,8 +292,8 @@ typedef struct lockstep_report {
 /* ---- The library. */
 LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
 /* Returns a JSON text that describes the build. "cpu_arch" lists the processors for which the host's loops were
- * compiled; "cpu_variant" is the entry of this list whose loops this process uses, or "none" if this processor is
- * too old. The text is never freed. */
+ * compiled; "cpu_variant" is the entry of this list whose loops this process uses, or "none" if no entry runs here
+ * and no context can be made. The text is never freed. */
 LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
 /* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
 LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
