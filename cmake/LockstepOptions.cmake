@@ -50,7 +50,7 @@ set(LOCKSTEP_TEST_OPTIONS "" CACHE STRING "More compiler options for the files o
 option(LOCKSTEP_PRECOMPILED "Standard headers and GoogleTest's are compiled once; a file that forgets to include one compiles then" OFF)
 set(LOCKSTEP_PROGRAM_OPTIONS "" CACHE STRING "The same for app/cli, examples, tools and bench, most of whose code is CLI11's")
 option(LOCKSTEP_UNITY "Compile the files of a floor eight at a time, in half the time; upward includes within nn are then not seen" OFF)
-option(LOCKSTEP_RACE_CHECKS "Tests: the emulated CUDA kernels under the race checker, too (CI: off; scripts/nightly.sh: on)" ON)
+option(LOCKSTEP_RACE_CHECKS "Tests: the emulated CUDA kernels under the race checker, too, and the longest tests of the virtual GPU (CI: off; scripts/nightly.sh: on)" ON)
 set(LOCKSTEP_FAULT_SHARDS 1 CACHE STRING "Tests of planted faults try every n-th one (CI: 8; scripts/nightly.sh tries all)")
 set(LOCKSTEP_LINKER "" CACHE STRING "-fuse-ld= for programs, e.g. lld, which is faster; empty: the compiler's default")
 if(LOCKSTEP_LINKER)
