@@ -169,7 +169,7 @@ contains
     real(c_double), intent(in) :: a(2, *)
     real(c_double), intent(out) :: out(:)
     call lockstep_infer(line, a, out, out_axes='n', stat=stat, errmsg=text)
-    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in is assumed-size, pass a section')
+    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in is assumed-size, expected a section')
     call lockstep_infer(line, a(:, 1:n), out, out_axes='n')
   end subroutine
 
@@ -220,7 +220,7 @@ contains
     call check(all(out([1, 2, 5, 6]) == [answer(a(3, 5:6), a(2, 5:6)), answer(a(3, 1:2), a(2, 1:2))]), 'infer_many: sections')
     call check(all(out(3:4) == canary), 'infer_many: the others are not written')
     call lockstep_infer_many(line, in(1:2), to, stat=stat, errmsg=text)
-    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, '2 views in, 3 out')
+    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, '2 views in and 3 views out, expected as many')
     call lockstep_infer_many(line, in(1:0), to(1:0))
     call lockstep_view_from_ptr(c_loc(a(2, 1)), [2_c_int64_t, 6_c_int64_t], [2_c_int64_t, 4_c_int64_t], LOCKSTEP_F64, &
       view=copy)

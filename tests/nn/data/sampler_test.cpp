@@ -211,8 +211,8 @@ TEST(Sampler, BadSettingsAreRefused) {
   expect_holds(error_of<UsageError>(make(10, 11, 2, 0, false)), "larger than the data set, 10");
   EXPECT_NO_THROW(make(10, 11, 2, 0, true)());
   const Sampler sampler({10, 4, 1, 0, true, false, 0});
-  expect_holds(error_of<UsageError>([&] { (void)sampler.share(2); }), "batch 2");
-  expect_holds(error_of<UsageError>([&] { (void)sampler.samples(-1); }), "batch -1");
+  expect_holds(error_of<UsageError>([&] { (void)sampler.share(2); }), "batch is 2, expected 0 to 1");
+  expect_holds(error_of<UsageError>([&] { (void)sampler.samples(-1); }), "batch is -1, expected 0 to 1");
   expect_holds(error_of<UsageError>([] { (void)Permutation(0, 0, 0); }), "0 samples");
 }
 

@@ -251,7 +251,7 @@ TEST(AtomicFolder, BadPathsAreRefused) {
   expect_holds(error_of<DataError>([&] { AtomicFolder(root / "file"); }), "is not a folder");
   expect_holds(error_of<DataError>([&] { AtomicFolder(root / "file/last"); }), root / "file");
   for (const char* path : {"", "/", "."}) {
-    expect_holds(error_of<DataError>([&] { AtomicFolder{path}; }), "expected a path");
+    expect_holds(error_of<DataError>([&] { AtomicFolder{path}; }), "expected the path of a folder");
   }
   AtomicFolder folder(root / "last");
   for (const char* name : {"", ".", "..", "a/b", "../a"}) {

@@ -188,10 +188,10 @@ TEST_F(Safetensors, LengthsAreChecked) {
   expect_holds(error("1234567"), "7 bytes");
   expect_holds(error(little_endian((1 << 24) + 1) + "{}"),
                "header would have 16777217 bytes, expected at most 16777216");
-  expect_holds(error(little_endian(1 << 24) + "{}"), "only 2 follow");
+  expect_holds(error(little_endian(1 << 24) + "{}"), "expected at most the 2 bytes after byte 8");
   expect_holds(error(little_endian(~std::uint64_t{0}) + "{}"), "18446744073709551615");
-  expect_holds(error(little_endian(3) + "{}"), "only 2 follow");
-  expect_holds(error(little_endian(10'000'000)), "only 0 follow");
+  expect_holds(error(little_endian(3) + "{}"), "expected at most the 2 bytes after byte 8");
+  expect_holds(error(little_endian(10'000'000)), "expected at most the 0 bytes after byte 8");
 }
 
 TEST_F(Safetensors, HeaderHasToBeOneJsonObject) {

@@ -129,7 +129,7 @@ TEST_F(UsableGpusTest, CountsThatMeanNothing) {
                              {concat("count is ", count), "-1 for all"});
   }
   expect_error<DeviceError>([&] { (void)find_usable_gpus(3, std::nullopt, search(2)); },
-                            {"3 wanted", "sees 2", "GPU-111"});
+                            {"3 wanted", "at most the 2 that this process sees", "GPU-111"});
   expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, search(0)); }, {"no GPU"});
   if (num_gpus() == 0) {
     expect_error<DeviceError>([] { (void)find_usable_gpus(1); }, {"no GPU"});
