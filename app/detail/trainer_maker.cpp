@@ -130,7 +130,8 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       options.step.virtual_ranks > 0 ? static_cast<int>(options.step.virtual_ranks) : site_.session.size();
   made_.identity.threads = site_.place.threads();
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
-  made_.identity.options = option_texts(made_.resolved.trainer, {*inputs.train, *inputs.test});
+  made_.identity.options =
+      option_texts(site_.place.context().device(), made_.resolved.trainer, {*inputs.train, *inputs.test});
   made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
   if (!o_.freeze.empty()) {
     made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");

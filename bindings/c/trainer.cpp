@@ -114,7 +114,7 @@ std::string contract_of(const Learned& learned, const lockstep_trainer_options& 
     text += info.spec.trainable ? "" : concat("frozen ", info.spec.name, '\n');
   }
   if (learned.context->context->device().kind == DeviceKind::cpu && !chosen_variant().empty()) {
-    text += concat("host kernels for ", chosen_variant(), " (LOCKSTEP_CPU_VARIANT)\n");
+    text += concat("cpu_variant ", chosen_variant(), '\n');
   }
   return text;
 }

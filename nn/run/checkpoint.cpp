@@ -8,7 +8,6 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 namespace lockstep::nn {
 
@@ -19,10 +18,7 @@ RunIdentity identity_of(const Trainer& trainer) {
   const std::int64_t virtual_ranks = trainer.options().step.virtual_ranks;
   identity.ranks = virtual_ranks > 0 ? static_cast<int>(virtual_ranks) : trainer.ranks();
   identity.global_batch = trainer.options().global_batch;
-  identity.options = option_texts(trainer.options(), trainer.data());
-  if (trainer.context().device().kind == DeviceKind::cpu && !chosen_variant().empty()) {
-    identity.options["host_kernels"] = chosen_variant();
-  }
+  identity.options = option_texts(trainer.context().device(), trainer.options(), trainer.data());
   identity.layers = trainer.layers();
   identity.choices = trainer.train_step().choices();
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {

@@ -189,6 +189,9 @@ class Trainer {
 /// texts must be equal on all ranks. A checkpoint stores them, so that a resumed run can report whether it continues
 /// exactly.
 [[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data);
+/// Returns the same texts, and on a host also "cpu_variant": chosen_variant(), if the build has several variants.
+[[nodiscard]] std::map<std::string, std::string> option_texts(Device device, const TrainerOptions& options,
+                                                              const TrainingData& data);
 /// Adds to `schema` the options that a program may offer its users. The program itself sets the options that depend on
 /// data and ranks (batches, steps, workers).
 void describe(Schema& schema, TrainerOptions& options);

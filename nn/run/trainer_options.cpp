@@ -111,14 +111,20 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   return texts.all;
 }
 
+std::map<std::string, std::string> option_texts(Device device, const TrainerOptions& options,
+                                                const TrainingData& data) {
+  std::map<std::string, std::string> texts = option_texts(options, data);
+  if (device.kind == DeviceKind::cpu && !chosen_variant().empty()) {
+    texts["cpu_variant"] = chosen_variant();
+  }
+  return texts;
+}
+
 std::string detail::rank_contract(Device device, const Model& model, const std::map<std::string, std::string>& layers,
                                   const TrainingData& data, const TrainerOptions& options, const Choices& choices) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
-  if (device.kind == DeviceKind::cpu && !chosen_variant().empty()) {
-    text << "host kernels for " << chosen_variant() << " (LOCKSTEP_CPU_VARIANT)\n";
-  }
   for (const Model::Parameter& parameter : model.parameters()) {
     text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.step.plan.dtype
          << (parameter.spec.trainable ? "" : " frozen") << '\n';
@@ -149,7 +155,7 @@ std::string detail::rank_contract(Device device, const Model& model, const std::
       text << option.name << ' ' << option.text() << '\n';
     }
   }
-  for (const auto& [name, value] : option_texts(options, data)) {
+  for (const auto& [name, value] : option_texts(device, options, data)) {
     text << name << ' ' << value << '\n';
   }
   for (const auto& [call, choice] : choices) {

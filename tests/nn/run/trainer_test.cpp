@@ -6,6 +6,7 @@
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
@@ -312,6 +313,12 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   const DataSplit data = small_data();
   TrainerOptions options;
   const auto plain = option_texts(options, data);
+  auto on_host = plain;  // a host's texts also have the variant of its kernels, in a build with several
+  if (!chosen_variant().empty()) {
+    on_host["cpu_variant"] = chosen_variant();
+  }
+  EXPECT_EQ(option_texts(Device::cpu(), options, data), on_host);
+  EXPECT_EQ(option_texts(Device{DeviceKind::cuda, 0}, options, data), plain);
   EXPECT_EQ(plain.at("dtype"), "f32");
   EXPECT_EQ(plain.count("tf32") + plain.count("loss_scale"), 0U);
   options.step.plan.tf32 = true;
