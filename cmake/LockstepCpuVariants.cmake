@@ -16,12 +16,14 @@ set(LOCKSTEP_JOIN_PROGRAMS -DLINKER=${LOCKSTEP_JOIN_LINKER} -DNM=${CMAKE_NM} -DO
 #
 # With one processor the files become sources of the target, with LOCKSTEP_CPU_OPTIONS.
 #
-# With a list, such as x86-64-v3;x86-64-v4, each file is compiled once for each processor (a variant), and the process chooses
-# a variant when it makes its first Context (runtime/machine/instruction_sets.hpp). join_cpu_variants.cmake makes one object of all variants.
-# In this object only the functions that the files define, and types of exceptions, are visible. Each is a jump to the function of the chosen variant.
-# Inline functions and instances of templates stay hidden: otherwise the linker could take std::vector's from the variant of
-# the newest processor, and an older processor would stop at its first instruction that is missing. The target's property
-# LOCKSTEP_JOINED_OBJECT has the file's name, because $<TARGET_OBJECTS:> leaves the file out.
+# With a list, such as x86-64-v3;x86-64-v4, each file is compiled once for each processor. Each result is a variant. A process
+# chooses its variant when it makes the first Context (runtime/machine/instruction_sets.hpp).
+#
+# join_cpu_variants.cmake makes one object of all variants. In this object only the functions that the files define, and types
+# of exceptions, are visible. Each visible function is a jump to the same function of the chosen variant. Inline functions and
+# instances of templates stay hidden: otherwise the linker could take the code of std::vector from the variant of the newest
+# processor, and an older processor would stop at the first instruction that it lacks. The target's property
+# LOCKSTEP_JOINED_OBJECT has the object's name, because $<TARGET_OBJECTS:> leaves this object out.
 function(lockstep_add_host_kernels target)
   list(LENGTH LOCKSTEP_CPU_ARCH variants)
   if(variants LESS 2)

@@ -34,6 +34,8 @@ endfunction()
 # and their instruction sets, as the initializers of an array of BuiltFor (runtime/machine/instruction_sets.hpp). Sets OLDEST
 # to the instruction sets of the first one. A list begins with the oldest processor: each has the sets of the one before.
 function(lockstep_processor_variants result oldest)
+  set(variants "")
+  set(below "")
   set(architectures "${LOCKSTEP_CPU_ARCH}")
   if(NOT architectures)
     lockstep_instruction_sets(sets)

@@ -81,18 +81,16 @@ endforeach()
 # Each function jumps to the one of the variant whose number runtime/machine/instruction_sets.cpp has chosen. The registers
 # r10 and r11 carry no argument (System V ABI for x86-64, section 3.2.3).
 set(code "#if defined(__CET__)\n#include <cet.h>\n#else\n#define _CET_ENDBR\n#endif\n")
-set(number 0)
 foreach(function IN LISTS functions)
   string(APPEND code "\t.section .text.${function},\"ax\",@progbits\n\t.globl ${function}\n\t.type ${function},@function\n"
     "\t.balign 16\n${function}:\n\t.cfi_startproc\n\t_CET_ENDBR\n\tmovq lockstep_cpu_variant@GOTPCREL(%rip), %r11\n"
-    "\tmovq (%r11), %r11\n\tleaq .Lvariants${number}(%rip), %r10\n\tjmp *(%r10,%r11,8)\n\t.cfi_endproc\n"
+    "\tmovq (%r11), %r11\n\tleaq .Lvariants_${function}(%rip), %r10\n\tjmp *(%r10,%r11,8)\n\t.cfi_endproc\n"
     "\t.size ${function},.-${function}\n"
-    "\t.section .data.rel.ro.${function},\"aw\",@progbits\n\t.balign 8\n.Lvariants${number}:\n")
+    "\t.section .data.rel.ro.${function},\"aw\",@progbits\n\t.balign 8\n.Lvariants_${function}:\n")
   foreach(variant IN LISTS variants)
     string(REPLACE "-" "_" suffix "${variant}")
     string(APPEND code "\t.quad ${function}.${suffix}\n")
   endforeach()
-  math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUTPUT}.S "${code}\t.section .note.GNU-stack,\"\",@progbits\n")
 separate_arguments(flags UNIX_COMMAND "${FLAGS}")

@@ -100,8 +100,8 @@ under_mpich() {
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
     -E 'hello_ranks\.(devices|alone)'
 }
-# Checks a build that has the host kernels in two variants, x86-64-v3 and x86-64-v4. Runs the tests of kernels, nn and
-# bindings with each variant. Then runs a C program with the installed library: on this processor, under valgrind (which
+# Checks a build that has the host kernels in two variants, x86-64-v3 and x86-64-v4. Runs the tests of runtime, kernels,
+# nn, bindings and packaging with each variant. Then runs a C program with the installed library: on this processor, under valgrind (which
 # has no AVX-512), and on processors that QEMU emulates. Checks the size of the library.
 host_variants() {
   local name variant prefix=$PWD/build/nightly-variants/prefix host=build/nightly-variants/host
@@ -120,8 +120,8 @@ host_variants() {
   PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)") cc tests/downstream/c/host.c -o "$host" \
     $(PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep) || return
   name=$(find "$prefix" -name 'liblockstep.so.*.*')
+  local -x LD_LIBRARY_PATH  # later parts use their own libraries
   LD_LIBRARY_PATH=$(dirname "$name")
-  export LD_LIBRARY_PATH
   "$host" && LOCKSTEP_CPU_VARIANT=x86-64-v3 "$host" && valgrind --quiet --error-exitcode=9 "$host" || return
   qemu-x86_64 -cpu Haswell "$host" || return
   if qemu-x86_64 -cpu Nehalem "$host" > "$host.txt" 2>&1 || ! grep -q 'this processor lacks' "$host.txt"; then
